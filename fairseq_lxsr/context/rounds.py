@@ -90,9 +90,7 @@ class ContextConfig:
         CONTEXT_NEGATIVES,
     )
     rounds: int = option("number of rounds of mining and regression", 3, at_least(0))
-    draw: int = option(
-        "number of sentences in each sample (m in the paper)", 10_000, at_least(1)
-    )
+    draw: int = option("number of sentences in each sample (m in the paper)", 10_000, at_least(1))
     best: int = option("maximum number of pairs to keep from two samples", 1_000, at_least(1))
     candidates: int = option(
         "number of sentences in the second sample (b in the paper); each sentence of the first "

@@ -46,11 +46,12 @@ DTYPE_CODES = {np.dtype(np.uint16): 8, np.dtype(np.uint32): 9}
 UINT16_LIMIT = 65_500
 # Languages written only in Chinese characters.
 CHINESE = ("zh", "yue", "wuu", "nan", "hak", "gan", "lzh")
+# Approximate number of lines in which Chinese characters are counted.
 DESCRIBED_LINES = 200_000
 # Size in bytes below which a text is binarised in this process, because starting another process
 # takes a second.
 SMALL_TEXT = 1 << 20
-# With at least this many training pairs, no shard is empty.
+# Number of training pairs that are checked; with more pairs, no shard is empty.
 CHECKED_PAIRS = 1_000_000
 
 # The tokenizer, loaded once by each worker.
@@ -280,7 +281,7 @@ def shard_numbers(first: int, count: int, shards: int) -> np.ndarray:
         shards: number of shards.
 
     Returns:
-        The shard of each line, int64 [count].
+        Index of the shard of each line, int64 [count].
     """
     line_numbers = np.arange(first, first + count, dtype=np.uint64)
     # Knuth's multiplicative hash.

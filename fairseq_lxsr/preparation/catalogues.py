@@ -377,7 +377,7 @@ def _plurals(messages: Sequence[str], forms: Sequence[str], rule: str) -> dict[s
 
 
 def _form(pattern: re.Pattern[str], rule: str, default: int) -> int:
-    """Return the plural form index that a pattern captures in a gettext plural rule."""
+    """Return the index of the form that a pattern captures in a plural rule, or the default."""
     match = pattern.search(rule)
     if match is None:
         return default

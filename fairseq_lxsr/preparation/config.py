@@ -57,7 +57,7 @@ def filters_named(text: str) -> dict[str, dict[str, Any]]:
 
 
 def _number_or_text(value: str) -> int | float | str:
-    """Return a value as the number that it represents, or unchanged."""
+    """Convert a value to a number if possible; otherwise, return it unchanged."""
     for number_type in (int, float):
         try:
             return number_type(value)
@@ -86,7 +86,7 @@ class Cleaning:
     )
     repeats: str | None = option(
         "which duplicates to drop: pair (repeated pairs), side (pairs with a repeated sentence on "
-        "either side) (default: side for catalogues, pair for your own text)",
+        "either side), keep (none) (default: side for catalogues, pair for your own text)",
         None,
         REPEATS,
     )
@@ -127,8 +127,8 @@ class SubwordOptions:
 
     vocab_size: int | None = option(
         "size of the joint dictionary, including special symbols; the paper uses 50000 (default: "
-        "8000, from 20,000 training pairs on 16000, from 500,000 on 32000; fewer if a small text "
-        "does not give as many)",
+        "8000; 16000 for at least 20,000 training pairs, 32000 for at least 500,000; less if a "
+        "small text does not yield as many pieces)",
         None,
         at_least(1, 10_000_000),
         metavar="N",
@@ -155,8 +155,8 @@ class SubwordOptions:
     byte_fallback: bool = option("encode unknown characters as bytes instead of <unk>", False)
     normalisation: str = option(
         "normalization rule, which is stored in the SentencePiece model: a rule of SentencePiece, "
-        "or folded, which also gives different ways to type the same letters one spelling, such "
-        "as digits of all scripts",
+        "or folded, which also replaces variants of a character, such as the digits of different "
+        "scripts, with one of them",
         "nmt_nfkc",
         NORMALISATIONS,
         only_in_files=True,

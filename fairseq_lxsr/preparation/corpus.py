@@ -48,7 +48,7 @@ from fairseq_lxsr.text.data_folder import count_sources, write_sources
 SPLITS = ("train", "valid", "test")
 DEFAULT_HELD_OUT = HeldOut()
 DROPPED_FILE = "dropped.tsv.gz"
-# Maximum number of words in a training sentence; longer lines are considered documents.
+# Maximum number of words in a training sentence; longer lines are treated as documents.
 MAX_WORDS = 10_000
 # File in a corpus folder with the number of training pairs per named source.
 SOURCES_FILE = "sources.json"
@@ -68,7 +68,7 @@ REASONS = {REPEATED: "repeated", HELD_OUT: "held out in another pair"}
 class Cleaned:
     """The result of cleaning a block of pairs from one source.
 
-    Args:
+    Attributes:
         name: name of the source; empty for text without named sources.
         source: kept source sentences, one per line.
         target: translations of the kept sentences, one per line.
@@ -221,11 +221,11 @@ def make_corpus(
         "seed": held_out.seed,
     }
     if held_out.shared_side:
-        # Omit this option by default, so that it does not change the keys of other corpora.
+        # Record this option only if it is used, so that corpora without it remain valid.
         options["drawn by"] = held_out.shared_side
     options["cleaning"] = asdict(cleaning)
     if cleaning.entities == ENTITIES[0]:
-        # Omit this option by default, so that corpora of earlier versions remain valid.
+        # Do not record the default, so that corpora of earlier versions remain valid.
         del options["cleaning"]["entities"]
     inputs = [*source.files, *_models(filters), *to_exclude]
     report = run_stage(folder, options, inputs, build)
@@ -416,7 +416,10 @@ def _check_size(counts: np.ndarray, held_out: HeldOut, text_name: str, is_messag
 def _write(
     parts: Path, work: Path, languages: TextPair, assigned: np.ndarray, drops: IO | None
 ) -> None:
-    """Distribute the kept pairs to the files of their splits, in the original order."""
+    """Write the pairs of each split to its files, in the original order.
+
+    Repeated and held-out pairs are appended to `drops`, if given.
+    """
     for side, language in enumerate(languages):
         with ExitStack() as stack:
             text = stack.enter_context(open(parts / str(side), "rb"))

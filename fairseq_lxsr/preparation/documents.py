@@ -343,6 +343,9 @@ def first_documents(starts: np.ndarray, shards: int, text: Path) -> np.ndarray:
 
     Returns:
         Index of each shard's first document, followed by the number of documents [shards + 1].
+
+    Raises:
+        InputError: if a shard would contain no document.
     """
     sentences = starts[-1] * np.arange(shards + 1) / shards
     firsts = np.searchsorted(starts, sentences)

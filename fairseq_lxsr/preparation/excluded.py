@@ -1,4 +1,4 @@
-"""Reads the sentences to exclude from a corpus, from text in any format and language."""
+"""Reads the sentences to exclude from a corpus; the text may have any supported format."""
 
 import html
 import re
@@ -68,7 +68,7 @@ def _is_file(path: Path, source: str) -> bool:
 
 
 def sentences_to_exclude(path: Path) -> Iterator[str]:
-    """Yield all sentences in a file of any format: lines, cells, translation units or messages.
+    """Yield all sentences in a file: lines, cells, translation units or messages.
 
     Raises:
         InputError: if the format is not supported, or the file cannot be read or contains no text.

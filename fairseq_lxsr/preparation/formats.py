@@ -55,7 +55,7 @@ class Source:
         for english, french in source.read(dropped):
             ...
 
-    Args:
+    Attributes:
         name: name of the text in messages and manifests.
         files: all files to read.
         read: yields the pairs, and counts skipped pairs, by reason, in the given counter.
@@ -118,7 +118,7 @@ def _find_text(
     if data is None:
         return _find_catalogues("gettext catalogues", source, target, tuple(locale_folders))
     path = Path(data)
-    # A folder always contains catalogues.
+    # A folder is always read as a folder of catalogues.
     if path.is_dir():
         return _find_catalogues(data, source, target, (path,))
     ending = ending_of(data)
@@ -313,9 +313,9 @@ def _refuse_unread(path: Path) -> None:
 
 
 def holds_languages(data: str) -> bool:
-    """Return whether a text's format may contain several language pairs.
+    """Return whether a text may contain several language pairs.
 
-    This requires that the format specifies the language of each sentence.
+    This is possible for folders, archives, and formats that specify the language of each sentence.
     """
     path = Path(data)
     names_languages = ending_of(data) in (*MEMORIES, *JSON_LINES)

@@ -9,7 +9,8 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.options import FileName
 from fairseq_lxsr.text.languages import best_code, is_same_language, parse_tag
 
-# Takes a sentence, its language and the other language; returns whether it is in its language.
+# Takes a sentence, its expected language and the other language of the pair; returns whether the
+# sentence is in the expected language.
 LanguageCheck = Callable[[str, str, str], bool]
 METHOD = FileName(description="one of stopwords, py3langid, FILE of a fastText model")
 # Frequent words that distinguish each language from similar languages.
@@ -51,7 +52,7 @@ def _words(language: str) -> frozenset[str]:
 
 
 def by_stop_words(text: str, language: str, second_language: str) -> bool:
-    """Return whether a sentence has at least as many stop words of its language as of the other.
+    """Return whether a sentence contains at least as many stop words of its language as of another.
 
     Args:
         text: sentence to check.
@@ -91,7 +92,7 @@ def _by_fasttext(text: str, language: str, second_language: str, path: str) -> b
 
 
 def language_check(method: str, *languages: str) -> LanguageCheck:
-    """Return a function that checks whether a sentence is in its language.
+    """Return a function that checks whether a sentence is in its expected language.
 
         is_in = language_check("stopwords", "en", "fr")
         is_in("the house of the king", "en", "fr")

@@ -98,7 +98,13 @@ def _copy_without_train(cleaned: Path, work: Path, languages: TextPair) -> None:
 
 
 def _new_report(report: dict, is_kept: np.ndarray, work: Path) -> dict:
-    """Update the report for the kept pairs, and rewrite the sizes of the sources."""
+    """Return the report for the kept training pairs, and rewrite the file of source sizes.
+
+    Args:
+        report: report of the cleaned corpus.
+        is_kept: whether each training pair is kept, bool [pairs].
+        work: folder of the new corpus.
+    """
     train_size = int(np.count_nonzero(is_kept))
     dropped = Counter(report["dropped"])
     dropped[LEAK] += report["pairs"]["train"] - train_size
@@ -172,7 +178,7 @@ def _find_leaks(pairs: list[TextPair]) -> tuple[list[TextPair], np.ndarray]:
 
 @contextmanager
 def _more_dropped(work: Path) -> Iterator[IO[str]]:
-    """Open the file of dropped pairs to append to it, which gzip supports."""
+    """Open the file of dropped pairs for appending; a gzip file may consist of several members."""
     with (
         open(work / DROPPED_FILE, "ab") as raw,
         gzip.GzipFile("", "wb", 6, raw, mtime=0) as compressed,

@@ -269,7 +269,10 @@ def _texts_by_language(unit) -> dict[str, list[str]]:
 
 
 def _languages_of_xliff(parents: list[Any]) -> list[str]:
-    """Return the source and target language declared by the parents of an XLIFF unit, or ""."""
+    """Return the source and target language declared by the parents of an XLIFF unit.
+
+    A language that is not declared is "".
+    """
     attributes: dict[str, str] = {}
     for parent in parents:
         attributes |= _local(parent)
@@ -277,7 +280,10 @@ def _languages_of_xliff(parents: list[Any]) -> list[str]:
 
 
 def _may_be_translated(elements: list[Any]) -> bool:
-    """Return whether the first element with a `translate` attribute allows translation."""
+    """Return whether the first element with a `translate` attribute allows translation.
+
+    The result is True if no element has this attribute.
+    """
     for element in elements:
         if element.get("translate"):
             return element.get("translate") != "no"

@@ -1,7 +1,8 @@
 """Reuses the word pieces of a trained model, and adds pieces for languages that it lacks.
 
-The old pieces keep their ids, and text is still split into old pieces first. New pieces join
-neighbouring pieces, which are chosen by byte-pair encoding on the words of a new language.
+The old pieces keep their ids, and text is still split into old pieces first. A new piece is a
+missing letter, or joins two neighbouring pieces, as learnt by byte-pair encoding on the words of
+the new languages.
 """
 
 import heapq
@@ -65,7 +66,7 @@ def extend_subwords(
 
     Returns:
         The report: dictionary size, number of new pieces, and, if there are any, the percentage of
-        known text that they split differently.
+        sentences in known languages that are split differently.
 
     Raises:
         InputError: if the model cannot be trained further, lacks both languages of a pair, or has
@@ -127,7 +128,8 @@ def _describe_new_pieces(report: Mapping[str, int | float], languages: Sequence[
         return ", which support all languages; no new pieces"
     description = f", and {report['new pieces']:,} new for {', '.join(languages)}"
     if report["new pieces"]:
-        description += f"; {report['split otherwise']} % of known sentences are split differently"
+        percent = report["split otherwise"]
+        description += f"; {percent} % of sentences in known languages are split differently"
     return description
 
 
@@ -143,13 +145,13 @@ def count_words(files: Iterable[Path], options: TextOptions) -> Counter[str]:
 def learn_pieces(
     model: bytes, words: Mapping[str, int], known_words: Mapping[str, int], limit: int
 ) -> list[str]:
-    """Learn additional pieces for a new language, given the pieces of a model.
+    """Learn additional pieces for new languages, given the pieces of a model.
 
     Args:
         model: content of a SentencePiece model file of type BPE or unigram.
-        words: counts of the words in the new language.
-        known_words: words in the translations. Pieces are not learnt from them, so that names and
-            quotations keep their pieces.
+        words: counts of the words in the new languages.
+        known_words: counts of the words in known languages. Pieces are not learnt from these words,
+            so that names and quotations are still split into the same pieces.
         limit: maximum number of new pieces.
 
     Returns:

@@ -60,7 +60,7 @@ class PublicCorpus:
     sha256: Mapping[str, str] = field(default_factory=dict)
 
     def pair(self, source: str, target: str) -> tuple[str, str] | None:
-        """Return the corpus's own codes for a language pair, which may be spelled in any way.
+        """Return the language codes that the corpus uses for a language pair.
 
         Returns:
             Codes of source and target, or None if the corpus does not contain the pair.
@@ -97,7 +97,7 @@ class PublicCorpus:
 
 @cache
 def registry() -> dict[str, PublicCorpus]:
-    """Map names to all public corpora."""
+    """Return all public corpora, keyed by name."""
     corpora = {}
     for row in json.loads(CORPORA_FILE.read_text(encoding="utf-8")):
         languages = tuple(row.pop("languages", "").split())
@@ -162,7 +162,7 @@ def get_corpus(
     source, target = corpus.pair(source, target) or (source, target)
     is_table = corpus.format.startswith("tsv")
     if is_table and source != corpus.partner:
-        # The columns of the table are in a fixed order.
+        # The columns of the table have a fixed order, which begins with the partner language.
         source, target = target, source
     prefix = f"{corpus.name}.{source}-{target}"
     archive = folder / f"{prefix}.{corpus.format.rpartition('.')[2]}"

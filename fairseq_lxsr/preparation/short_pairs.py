@@ -169,10 +169,10 @@ class _Side:
 
 
 def count_phrases(encoder: SentenceEncoder, pairs: Sequence[Pair]) -> Counter[Pair]:
-    """Count the phrases of all sentence pairs."""
+    """Count the phrase pairs in all sentence pairs; long sentences are skipped."""
     source_side, target_side = (_Side(encoder, lines) for lines in zip(*pairs, strict=True))
     counts = Counter[Pair]()
-    for source, target in Progress(pairs, desc="cut short pairs", unit=" pairs"):
+    for source, target in Progress(pairs, desc="extract short pairs", unit=" pairs"):
         source_spans, source_vectors = source_side.read(source)
         target_spans, target_vectors = target_side.read(target)
         if not source_spans or not target_spans:
@@ -181,21 +181,21 @@ def count_phrases(encoder: SentenceEncoder, pairs: Sequence[Pair]) -> Counter[Pa
             continue
         links = link(source_vectors @ target_vectors.T)
         for source_words, target_words in phrases(links):
-            phrase = _cut(source, source_spans[source_words])
-            translation = _cut(target, target_spans[target_words])
+            phrase = _text_of(source, source_spans[source_words])
+            translation = _text_of(target, target_spans[target_words])
             counts[phrase, translation] += 1
     return counts
 
 
-def _cut(sentence: str, spans: Sequence[tuple[int, int]]) -> str:
-    """Return the text from the first to the last word."""
+def _text_of(sentence: str, spans: Sequence[tuple[int, int]]) -> str:
+    """Return the text of a phrase, given the start and end of each of its words."""
     return sentence[spans[0][0] : spans[-1][1]]
 
 
 def frequent(phrase_counts: Counter[Pair]) -> list[Pair]:
-    """Select phrase pairs whose sides seldom occur in other pairs.
+    """Select the phrase pairs that make up at least `LEAST_SHARE` of each side's occurrences.
 
-    Pairs of equal phrases are dropped.
+    Pairs of equal phrases, ignoring case, are dropped.
     """
     pairs = list(phrase_counts)
     counts = np.array(list(phrase_counts.values()))

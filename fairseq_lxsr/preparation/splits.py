@@ -117,7 +117,13 @@ def _hold_out(
 
 
 def _drop_held_out(keys: np.ndarray, held_keys: set[int], assigned: np.ndarray) -> None:
-    """Assign training pairs that have a held-out sentence on either side to HELD_OUT."""
+    """Assign training pairs that have a held-out sentence on one side to HELD_OUT.
+
+    Args:
+        keys: sentence keys on this side [pairs].
+        held_keys: keys of the held-out sentences on this side.
+        assigned: assignment of each pair; changed in place.
+    """
     held = np.fromiter(held_keys, dtype=np.uint64, count=len(held_keys))
     for start in range(0, len(assigned), MAX_CANDIDATES):
         part = slice(start, start + MAX_CANDIDATES)
@@ -170,7 +176,7 @@ def _draws_by_hash(keys: np.ndarray, held_out: HeldOut) -> Iterator[tuple[int, i
 
 
 def _hash_keys(keys: np.ndarray, seed: int) -> np.ndarray:
-    """Hash keys with SplitMix64 (Steele et al. 2014), so that each seed yields its own order."""
+    """Hash keys with SplitMix64 (Steele et al. 2014), so that each seed yields another order."""
     hashes = keys + np.uint64(seed * GOLDEN_RATIO % 2**64)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         hashes = (hashes ^ (hashes >> np.uint64(shift))) * np.uint64(factor)

@@ -24,7 +24,7 @@ def run_stage(
 
     Args:
         folder: folder to build.
-        options: everything except files that the result depends on, as JSON values.
+        options: JSON values that the result depends on, in addition to the input files.
         inputs: files that the result depends on; they are compared by content.
         build: function that fills the given empty folder, and returns a report of JSON values. It
             must read all inputs itself, so that later changes are detected.

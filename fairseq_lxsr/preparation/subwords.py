@@ -83,7 +83,7 @@ def train_subwords(folder: Path, corpora: Sequence[Path], options: SubwordOption
     if options.simplify_chinese:
         details += ", simplified Chinese"
     if is_default_size:
-        details += f", as usual for {num_pairs:,} pairs (--vocab-size N for another size)"
+        details += f", the default for {num_pairs:,} pairs (--vocab-size N for another size)"
     size = report["dictionary"]
     print(f"{folder}: SentencePiece {options.model_type}, dictionary of {size:,} entries{details}")
     return report
@@ -127,8 +127,8 @@ def _stage_options(options: SubwordOptions, text_options: TextOptions) -> dict:
 def sample(files: Sequence[Path], limit: int) -> Iterator[str]:
     """Sample lines from files, with an equal number of lines per language.
 
-    The sample is deterministic. Each line is drawn independently, with long lines weighted by their
-    number of bytes.
+    The sample is deterministic. All lines of a language are drawn independently, with the same
+    probability. Text with long lines counts as if it had one line per `LINE_BYTES` bytes.
 
     Args:
         files: text files LINES.LANGUAGE.
@@ -165,7 +165,7 @@ def train_model(
         files: text files LINES.LANGUAGE.
         options: word piece options.
         text_options: text normalization options.
-        accept_fewer: if the text does not yield as many pieces, learn as many as it yields.
+        accept_fewer: whether to learn fewer pieces if the text does not yield `vocab_size` pieces.
 
     Returns:
         Content of the model file.

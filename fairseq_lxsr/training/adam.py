@@ -80,8 +80,8 @@ class TorchAdam(FairseqOptimizer):
     def state_dict(self) -> dict[str, Any]:
         """Return the optimizer state. Moments that are zero in most rows are packed.
 
-        If a small text trains a large table, most rows of its moments are zero. Without packing, a
-        checkpoint would be three times as large.
+        If a large embedding table is trained on little text, most rows of its moments are zero.
+        Without packing, a checkpoint would be three times as large.
         """
         state = super().state_dict()
         packed = {}
@@ -97,8 +97,7 @@ class TorchAdam(FairseqOptimizer):
         Raises:
             InputError: if the checkpoint's AMSGrad setting or moment shapes do not match this run.
         """
-        # Change the dict in place, because fairseq's optimizers for 16 bits read the same dict
-        # again.
+        # Change the dict in place, because fairseq's 16-bit optimizers read the same dict again.
         for moments in state_dict["state"].values():
             for name, value in moments.items():
                 moments[name] = unpack_rows(value)

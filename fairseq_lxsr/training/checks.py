@@ -64,7 +64,7 @@ def _same_range(names: str, allowed: Range) -> dict[str, Range]:
 
 RANGES: Mapping[str, Mapping[str, Range]] = {
     "common": {
-        # fairseq adds to the seed, so the limit is lower than numpy's.
+        # fairseq adds numbers to the seed, so the limit is lower than numpy's.
         **_same_range("seed empty_cache_freq amp_batch_retries", COUNT),
         **_same_range(
             "log_interval fp16_init_scale fp16_scale_window amp_init_scale amp_scale_window", SIZE
@@ -162,7 +162,7 @@ def check_options(cfg: DictConfig) -> None:
     }
     for group, registry in registries.items():
         check_group(cfg[group], registry.get(cfg[group]._name), group)
-    # Tasks shuffle, drop and sample pairs only in the split named "train".
+    # The tasks of this package shuffle, drop and sample pairs only in the split named "train".
     if cfg.task._name in MODELS_AND_CRITERION and cfg.dataset.train_subset != "train":
         option = spelling("dataset", "train_subset")
         raise InputError(
@@ -206,9 +206,9 @@ def check_group(values: Any, kind: type | None, group: str) -> None:
 
 
 def spelling(group: str, name: str) -> str:
-    """Return an option in the user's spelling.
+    """Return the name of an option as the user writes it.
 
-    This is for example --batch-size, or dataset.batch_size with fairseq-hydra-train.
+    An example is --batch-size, or dataset.batch_size with fairseq-hydra-train.
     """
     if HydraConfig.initialized():
         return f"{group}.{name}"

@@ -39,7 +39,7 @@ ESTIMATE_AFTER = 5
 
 
 class LogFile(logging.FileHandler):
-    """The complete log. If it cannot be written, the user is told once, and training continues."""
+    """File with the complete log. If writing fails, it warns once, and training continues."""
 
     def __init__(self, path: Path):
         super().__init__(path, encoding="utf-8")
@@ -98,7 +98,7 @@ class Console(logging.Handler):
     def stepped(self, update: int) -> None:
         """Show the progress after an update.
 
-        This method does not read any values from a GPU.
+        This method does not read any values from a GPU, which would slow down training.
         """
         now = time.monotonic()
         if self.start is None:
@@ -192,7 +192,7 @@ def begin() -> None:
 
 
 def clear_before_errors(line: StatusLine) -> None:
-    """Clear the progress line before an error is reported."""
+    """Install an exception hook that clears the progress line before it reports an error."""
     report = sys.excepthook
 
     def hook(kind, error, traceback):

@@ -19,7 +19,7 @@ from fairseq_lxsr.training.pairs import PairCorpus
 HEADER = struct.Struct("<9sQBQ")
 # Maps the code in the header to the NumPy data type of the ids.
 TYPES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2", 9: "<u4", 10: "<u8"}
-# An optional fairseq-preprocess format that is read without these checks.
+# A fairseq-preprocess format that is read without the checks in this module.
 UNCHECKED_FORMAT = "huffman"
 # Number of ids or sentences to check at once.
 CHECK_BLOCK = 1 << 22
@@ -109,7 +109,11 @@ def joined_dictionary(folder: Path, pairs: list[tuple[str, str]]) -> Dictionary:
 
 
 def load_dictionary(path: Path) -> Dictionary:
-    """Read a dictionary file, dict.LANG.txt."""
+    """Read a dictionary file, dict.LANG.txt.
+
+    Raises:
+        InputError: if the file is missing, damaged or empty.
+    """
     if len(read_dictionary(path)) == len(SPECIAL):
         raise InputError(
             f"{path}: empty file; expected a fairseq dictionary with `symbol count` on every line"
@@ -151,7 +155,7 @@ def _read_aligned(prefix: Path, source: str, target: str, num_symbols: int) -> P
         raise InputError(
             f"{prefix}: {len(source_text):,} sentences in {source} and {len(target_text):,} in "
             f"{target} are not aligned; run fairseq-preprocess on files with the same "
-            "number of lines, without \\r inside a line, because \\r also ends a line there"
+            "number of lines, and without \\r, which fairseq-preprocess treats as the end of a line"
         )
     if not len(source_text):
         raise InputError(f"{prefix} contains no sentences; check the text it was built from")
@@ -198,9 +202,10 @@ def _check_files(index: Path, data: Path, num_symbols: int, *sizes_and_times: in
     expected = _check_index(index, dtype, count)
     size = data.stat().st_size
     if size != expected:
-        problem = "cut off" if size < expected else "of another index"
+        problem = "cut off" if size < expected else "too long"
         raise InputError(
-            f"{data}: {problem}, {size:,} bytes; expected {expected:,} by {index.name}: {REMEDY}"
+            f"{data}: {problem}, {size:,} bytes; expected {expected:,} according to {index.name}: "
+            f"{REMEDY}"
         )
     # An empty file cannot be memory-mapped.
     if not expected:

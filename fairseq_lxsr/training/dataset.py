@@ -96,7 +96,7 @@ def samples_per_corpus(
 def rounds(
     sources: Sequence[IntArray], counts: Sequence[int] | IntArray, rng: np.random.Generator
 ) -> list[IntArray]:
-    """Divide an epoch into rounds that mix all sources equally, without repeats within a round.
+    """Divide an epoch into rounds; each mixes the sources in the same proportions, without repeats.
 
     The number of rounds is the number of passes over the source that is repeated most often. The
     last round may be shorter. For a single source, each round is one pass.
@@ -220,7 +220,7 @@ class Batch(TypedDict, total=False):
     # [K] Indices of the masked pieces in the flattened `source_masked_ids`, `target_masked_ids`.
     source_masked_index: Tensor
     target_masked_index: Tensor
-    # [B] Pair numbers, used with --gather-negatives.
+    # [B] Number of each pair in the training text, used with --gather-negatives.
     pair_number: Tensor
     # [B, 2] bool: whether the negative is used for the source, and for the target.
     negative_of: Tensor
@@ -236,7 +236,7 @@ class Batch(TypedDict, total=False):
 class DrawnPairs:
     """The sentence pairs in one batch, from which each `Part` computes its fields.
 
-    Args:
+    Attributes:
         dataset: dataset whose seed and epoch determine all random numbers.
         samples: the B pairs, after subword dropout.
     """

@@ -54,7 +54,7 @@ from fairseq_lxsr.errors import EXIT_STATUS, InputError, error_message, install_
 from fairseq_lxsr.training import uncompiled
 from fairseq_lxsr.training.checks import MODELS_AND_CRITERION, RANGES, spelling
 
-# Errors of gloo, NCCL or fairseq-train in the remaining workers after one worker has died.
+# Matches the errors of gloo, NCCL or fairseq-train in the remaining workers after one has died.
 WORKER_DIED = (
     r"(?s).*(?:Connection (?:closed|reset) by peer|remote process exited|terminated with signal)"
 )
@@ -79,7 +79,7 @@ SUGGESTIONS = {
     "--target-lang": "--lang-pairs en-fr",
     "--epochs": "--max-epoch",
     "--learning-rate": "--lr",
-    "--gpu": "no such option, because a GPU is used automatically",
+    "--gpu": "no option, because a GPU is used automatically",
 }
 # Checkpoint folders of the training runs in this process; the last one is the current one.
 save_dirs: list[Path] = []
@@ -232,9 +232,9 @@ def report_in_one_line() -> None:
 
 
 def replace_compiled_modules() -> None:
-    """Replace the compiled extensions that fairseq uses for batching with Python versions.
+    """Replace fairseq's compiled extensions for batching with Python versions, if they are missing.
 
-    fairseq is installed without these extensions.
+    fairseq is usually installed without these extensions.
     """
     for name in ("fairseq.data.data_utils_fast", "fairseq.data.token_block_utils_fast"):
         # ValueError is raised if the extension was built for another version of NumPy.
@@ -292,7 +292,7 @@ def load_on_all_workers(run_options: DictConfig) -> None:
     run_options.checkpoint.load_checkpoint_on_all_dp_ranks = True
 
 
-# fairseq's own function.
+# fairseq's original function.
 parse_args_and_arch = options.parse_args_and_arch
 
 
@@ -352,7 +352,7 @@ data_utils.raise_if_valid_subsets_unintentionally_ignored = refuse_unread_valida
 def add_preset_to_hydra(arch: str, config: type) -> None:
     """Register a preset under its --arch name for fairseq-hydra-train.
 
-    fairseq-hydra-train reads defaults only from dataclasses, under the names of models.
+    fairseq-hydra-train only finds defaults in dataclasses that are registered as models.
     """
     MODEL_DATACLASS_REGISTRY[arch] = config
     ARCH_MODEL_NAME_REGISTRY[arch] = arch
@@ -371,7 +371,7 @@ def configs_of_package(registry: dict[str, type]) -> dict[str, type]:
     return configs
 
 
-# argparse's own function, for other programs in the same process.
+# argparse's original function, for the parsers of other programs in the same process.
 print_usage_and_error = argparse.ArgumentParser.error
 
 

@@ -55,13 +55,14 @@ class PairTaskConfig(LxsrTaskConfig):
     )
     sampling_temperature: float = option(
         "sampling temperature: an epoch samples each language pair in proportion to "
-        "size^(1/temperature): 1 samples by size, 5 more evenly, inf evenly",
+        "size^(1/temperature); 1 keeps the proportions of the text, 5 makes them more equal, and "
+        "inf makes them equal",
         1.0,
         positive(infinite=True),
     )
     source_temperature: float = option(
-        "like --sampling-temperature, for the data sources within a language pair (corpora "
-        "that were named in `lxsr prepare`): 1 samples by size, 5 more evenly, inf evenly",
+        "like --sampling-temperature, for the data sources within a language pair, which are the "
+        "corpora that were named in `lxsr prepare`",
         1.0,
         positive(infinite=True),
     )
@@ -124,7 +125,11 @@ class PairTask(LxsrTask):
             self.read_corpora(split, epoch=1)
 
     def _make_subword_dropout(self) -> SubwordDropout | None:
-        """Set up subword dropout, and store its probabilities for `lxsr export`."""
+        """Set up subword dropout, and store its probabilities for `lxsr export`.
+
+        Returns:
+            The subword dropout, or None if the options do not enable it.
+        """
         if not (self.cfg.subword_dropout or self.cfg.rare_subword_dropout):
             return None
         probability = self.split_probability()
@@ -185,8 +190,8 @@ class PairTask(LxsrTask):
     def valid_step(self, sample: dict, model, criterion) -> tuple:
         """Validate with the embeddings that `lxsr export` would write.
 
-        With subword dropout, these are the expected embeddings. A generative loss compares with
-        these embeddings as well, so it is higher than in training.
+        With subword dropout, these are the expected embeddings. The generative loss also predicts
+        pieces with these embeddings, so it is higher than in training.
         """
         probability = self.state.state_dict.get(SPLIT_PROBABILITY)
         if probability is not None and self.expected is None:

@@ -28,7 +28,7 @@ UNLIMITED = 1 << 30
 class PairCorpus:
     """The two aligned sides of one language pair, in fairseq-preprocess format.
 
-    Args:
+    Attributes:
         name: language pair, such as en-fr.
         source: source sentences, each ending in EOS.
         target: target sentences, each ending in EOS.
@@ -48,8 +48,8 @@ class PairDataset(EpochDataset):
 
     Args:
         corpora: one corpus per language pair, N pairs in total, with consecutive pair indices. A
-            pair that occurs k times in an epoch has the indices i, i + N, ...; each occurrence is
-            in a different batch and has its own random draws (such as masks).
+            pair that occurs k times in an epoch has the indices i, i + N, ...; the occurrences are
+            in different batches, and their random numbers, such as those for masks, differ.
         temperature: sampling temperature for language pairs; see `dataset.samples_per_corpus`.
         source_temperature: sampling temperature for the data sources of a language pair; 1 treats
             them as one text.
@@ -160,7 +160,7 @@ class PairDataset(EpochDataset):
 
         Returns:
             For each language pair, the usable pairs of each source, and the number of pairs that an
-            epoch draws from it.
+            epoch draws from each source.
         """
         usable = self._usable()
         totals = sampling.samples_per_corpus([len(indices) for indices in usable], self.temperature)

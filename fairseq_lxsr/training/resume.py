@@ -32,7 +32,7 @@ OPTION_GROUPS = ("task", "model", "criterion")
 class NewRun:
     """A training run that is about to continue from a checkpoint.
 
-    Args:
+    Attributes:
         task: value of --task.
         vocab_size: number of dictionary entries, including <mask>.
         task_state: state that the task stores in checkpoints.
@@ -102,6 +102,9 @@ def check_layers(path: Path, model: Any) -> None:
     """Check that a checkpoint has the same layers as a new model.
 
     The model's `upgrade_state_dict` adds weights that a checkpoint may lack.
+
+    Raises:
+        InputError: if the layers differ.
     """
     stored = dict(read_checkpoint(path)["model"])
     model.upgrade_state_dict(stored)
@@ -116,7 +119,7 @@ def check_layers(path: Path, model: Any) -> None:
 
 
 def refuse_replacing(save_dir: Path) -> None:
-    """Refuse to start in a folder where another run's checkpoints would be overwritten."""
+    """Raise `InputError` if checkpoints of another run in the folder would be overwritten."""
     names = sorted(path.name for path in save_dir.glob("checkpoint*.pt"))
     if not names:
         return
@@ -137,7 +140,8 @@ def refuse_replacing(save_dir: Path) -> None:
 def finished_limit(path: Path, cfg: DictConfig) -> str | None:
     """Return the training limit that a checkpoint has reached, such as `--max-update 100`.
 
-    Otherwise fairseq would do one more update, and write the checkpoints again.
+    If a finished run is not stopped, fairseq does one more update, and writes the checkpoints
+    again.
 
     Args:
         path: path of the checkpoint.

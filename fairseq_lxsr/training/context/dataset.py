@@ -66,7 +66,7 @@ class CoherentPairs:
 
 
 class ContextDataset(EpochDataset):
-    """Base class. Each sample is a context, a sentence to insert in the middle, and a label.
+    """Base class of the datasets: a sample is a context, a sentence for its middle, and a label.
 
     Attributes:
         places: language and sentence whose context is used [S, 2].
@@ -126,7 +126,10 @@ class ContextDataset(EpochDataset):
         return lengths.clip(max=self.max_positions)
 
     def ordered_indices(self) -> IntArray:
-        """Sort the samples by length, shuffle samples of equal length, and drop empty samples."""
+        """Return the indices of the non-empty samples, sorted by length.
+
+        In training, samples of equal length are in random order.
+        """
         lengths = self.lengths
         indices = np.flatnonzero(lengths)
         if self.shuffle:

@@ -41,8 +41,8 @@ class SentContextConfig(LxsrTaskConfig):
         False,
     )
     negatives: ChoiceEnum(CONTEXT_NEGATIVES) = option(  # type: ignore[valid-type]
-        "source of replacement sentences: the same language, or the corpus of all languages, "
-        "as in Wang et al.; not with --mined",
+        "source of the replacement sentences: language (the language of the original sentence) or "
+        "corpus (all languages, as in Wang et al.); not with --mined",
         "language",
     )
     langs: Optional[str] = option(
@@ -135,7 +135,7 @@ def find_languages(folder: Path, langs: str | None) -> list[str]:
         langs: value of `--langs`; None for all languages in the folder.
 
     Raises:
-        InputError: if the folder has no text in a language.
+        InputError: if the folder contains no documents, or none in one of the given languages.
     """
     available = sorted(path.name.split(".")[1] for path in folder.glob("train.*.documents.npy"))
     if not available:
@@ -245,7 +245,7 @@ def read_mined(path: Path, corpora: list[DocumentCorpus]) -> CoherentPairs:
 def _parse_place(
     language: str, row: str, numbers: dict[str, int], corpora: list[DocumentCorpus]
 ) -> tuple[int, int]:
-    """Parse a language and a sentence number, and return the indices of both.
+    """Parse a language and a sentence number, and return the language and sentence indices.
 
     Raises:
         KeyError: if the language is unknown.

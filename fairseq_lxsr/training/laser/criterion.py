@@ -29,9 +29,9 @@ class XlingTranslationLossConfig(FairseqDataclass):
     )
     constraint: ChoiceEnum(("none", *CONSTRAINTS)) = option(  # type: ignore[valid-type]
         "distance to minimize between translations: norm (divided by the mean norm of all "
-        "embeddings), norm_of_mean (divided by the norm of the mean embedding), the same with "
-        "_detached (no gradient through the divisor), angular (angle between the embeddings), none "
-        "(trains on translation only)",
+        "embeddings), norm_of_mean (divided by the norm of the mean embedding), norm_detached and "
+        "norm_of_mean_detached (the same, without a gradient through the divisor), angular (angle "
+        "between the embeddings), none (trains on translation only)",
         "none",
     )
     constraint_weight: float = option("weight of the distance constraint (beta)", 0.25, LOSS_WEIGHT)

@@ -58,7 +58,7 @@ class TranslationDataset(PairDataset):
         gold = padded(
             [np.concatenate((start, target, eos)) for target in targets], self.padding_idx
         )
-        # Count here, because counting on the device would require a copy to the host.
+        # Find the positions here, because on the device this would require a copy to the host.
         positions = np.flatnonzero(gold != self.padding_idx)
         index = np.array([sample["id"] for sample in samples])
         language = self.target_languages[self.corpus_of(index[0])]

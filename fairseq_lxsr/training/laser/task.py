@@ -30,7 +30,8 @@ class XlingTranslationConfig(PairTaskConfig):
     )
     sampling_temperature: float = option(
         "sampling temperature: an epoch samples each direction in proportion to "
-        "size^(1/temperature): 1 samples by size, 5 more evenly, inf evenly",
+        "size^(1/temperature); 1 keeps the proportions of the text, 5 makes them more equal, and "
+        "inf makes them equal",
         float("inf"),
         positive(infinite=True),
     )

@@ -68,9 +68,10 @@ class TLaserModelConfig(TransformerOptions):
 class TLaserDecoder(SentenceDecoder):
     """One decoder layer: causal self-attention, attention to the sentence embedding, feed-forward.
 
-    The target language embedding is concatenated to each input embedding, and a matrix projects the
-    result to width D (`input`), or it is concatenated to the sentence embedding (`memory`, as in
-    Li and Mak's code: transformer_lw.py, line 1516).
+    If `decoder_lang_at` is `input`, the target language embedding is concatenated to each input
+    embedding, and a matrix projects the result to width D. If it is `memory`, the target language
+    embedding is concatenated to the sentence embedding, as in Li and Mak's code (transformer_lw.py,
+    line 1516).
 
     Args:
         dictionary: fairseq dictionary.

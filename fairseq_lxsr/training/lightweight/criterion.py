@@ -17,7 +17,7 @@ COUNTS = ("ntokens", "nsentences", "sample_size")
 
 @dataclass
 class XlingSentLossConfig(FairseqDataclass):
-    """Empty: the loss terms affect the batches, so they are options of the task."""
+    """No options: the loss terms affect the batches, so their options belong to the task."""
 
 
 @register_criterion("xling_sent_loss", dataclass=XlingSentLossConfig)
@@ -47,7 +47,8 @@ class XlingSentLoss(SummedCriterion):
         v = encoded["embeddings"]["target"]
         # The cosines are needed for both the loss and the accuracy.
         encoded["cosines"] = losses.cosine_similarities(u, v)
-        # Start with zero, because this split may lack the embeddings that the only term needs.
+        # Start with zero, because there may be no other summand: a term without its teacher
+        # embeddings returns None in validation.
         weighted = [u.new_zeros((), dtype=torch.float32)]
         logged = {}
         for term in self.terms:

@@ -16,8 +16,8 @@ class SentencePairDataset(PairDataset):
     Args:
         corpora: one corpus per language pair.
         parts: functions that add fields to a batch, called in this order.
-        near: groups of similar pairs in each corpus, which stay together in a batch; empty without
-            groups.
+        near: groups of similar pairs in each corpus, which stay together in a batch; empty if pairs
+            are not grouped.
         options: additional arguments of `PairDataset`.
     """
 

@@ -21,8 +21,8 @@ class GraphedCriterion:
     """Wraps a fairseq criterion, and uses CUDA graphs for batch shapes that occur repeatedly.
 
     At 128 pairs, a training step consists of hundreds of small kernels, and the GPU waits for each
-    launch. A graph launches the whole forward pass at once, and so for the backward pass. Loss and
-    gradients equal the criterion's, because the same kernels run.
+    launch. One graph launches the whole forward pass, and another one the whole backward pass. Loss
+    and gradients equal the criterion's, because the same kernels run.
 
     Gradients that a step leaves in the weights belong to the graph's memory. The next batch
     replaces them, so the caller must not accumulate gradients over several batches.
@@ -31,8 +31,8 @@ class GraphedCriterion:
         model: the model, whose weights must keep their memory addresses.
         criterion: returns the loss, the sample size and the logged values of a batch. Logged values
             that are tensors must depend only on the values of the batch.
-        capture: function that captures a graph; None captures a CUDA graph. Tests use another one
-            on CPUs.
+        capture: function that captures a graph; None captures a CUDA graph. Tests on CPUs pass
+            another function.
     """
 
     def __init__(self, model: nn.Module, criterion: nn.Module, capture: Capture | None = None):
@@ -68,7 +68,7 @@ class _GraphedStep:
         model: the model to train.
         criterion: criterion of the batch.
         sample: a batch of this shape.
-        capture: turns a module and its example arguments into a function with such arguments.
+        capture: turns a module and example arguments into a function that takes such arguments.
     """
 
     def __init__(self, model: nn.Module, criterion: nn.Module, sample: dict, capture: Capture):

@@ -16,7 +16,7 @@ from torch import Tensor
 from fairseq_lxsr.training.pairs import PairCorpus
 from fairseq_lxsr.vectors.rows import IntArray
 
-# Number of sampled pairs; at width 512, each pair takes several kB of memory.
+# Maximum number of sampled pairs; at width 512, each pair takes several kB of memory.
 MAX_PAIRS = 500_000
 # Number of subspace iterations; several are needed, because the singular values decay slowly.
 ITERATIONS = 2
@@ -29,10 +29,11 @@ def lsi_embeddings(
 ) -> Tensor:
     """Compute initial embeddings for all pieces.
 
-    A document's weights are the inverse document frequencies of its pieces, normalized to unit
-    length; an embedding is then divided by the square root of its norm, so that frequent pieces do
-    not dominate all dimensions. Except for its norm, the sum of the embeddings of a sentence's
-    distinct pieces is the projection of the sentence onto the left singular vectors.
+    Each column of the matrix contains the inverse document frequencies of the pieces in one
+    document, normalized to unit length. Each row, which belongs to one piece, is then divided by
+    the square root of its norm, so that frequent pieces do not dominate all dimensions. Except for
+    its norm, the sum of the embeddings of a sentence's distinct pieces is the projection of the
+    sentence onto the left singular vectors.
 
     Args:
         corpora: training text.
@@ -63,10 +64,10 @@ def lsi_embeddings(
 def occurrences(
     corpora: Sequence[PairCorpus], max_pairs: int, seed: int
 ) -> tuple[IntArray, IntArray]:
-    """Return a piece-by-pair occurrence matrix for a sample of at most `max_pairs` pairs.
+    """Find which pieces occur in which pair, for a random sample of at most `max_pairs` pairs.
 
     Returns:
-        Piece ids [n] and document numbers [n], without duplicates.
+        Piece ids [n] and document indices [n] of all occurrences, without duplicates.
     """
     counts = [len(corpus.source) for corpus in corpora]
     total = sum(counts)

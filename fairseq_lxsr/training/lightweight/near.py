@@ -1,9 +1,9 @@
 """Batches of pairs that a trained model finds similar, so that they are hard negatives.
 
-As in Global Contrastive Batch Sampling (Sachidananda, Yang and Zhu 2023), an order of the whole
-text brings hard negatives together; cells and groups replace their sparse graph. Embeddings are
-first rounded to integers, whose products are exact, so that workers on different machines build
-identical batches.
+As in Global Contrastive Batch Sampling (Sachidananda, Yang and Zhu 2023), the whole text is ordered
+so that hard negatives are close together; the order is based on cells and groups instead of a
+sparse graph. Embeddings are first rounded to integers, whose products are exact, so that workers on
+different machines build identical batches.
 """
 
 import math
@@ -89,7 +89,7 @@ class NearPairs:
         return [rows[start : start + step] for start in range(0, len(rows), step)]
 
     def _cells(self, rng: np.random.Generator) -> IntArray:
-        """Assign each of N pairs to a cell, and return the cell numbers [N]."""
+        """Assign each of N pairs to a cell, and return the cell index of each pair [N]."""
         cells = np.empty(len(self.vectors), dtype=np.int64)
         number = 0
         parts = [np.arange(len(cells))]
@@ -103,7 +103,7 @@ class NearPairs:
         return cells
 
     def _split(self, rows: IntArray, rng: np.random.Generator) -> list[IntArray]:
-        """Split pairs by their nearest pivot, or evenly if all pairs have the same pivot."""
+        """Split pairs by their nearest pivot, or into equal parts if it is the same for all."""
         pivots = rng.choice(rows, min(math.ceil(len(rows) / CELL), PIVOTS), replace=False)
         nearest = np.concatenate(
             [self._cosines(block, pivots).argmax(axis=1) for block in self._blocks(rows)]

@@ -1,4 +1,4 @@
-"""Initializes training from an existing model: keeps its embeddings, and computes new ones."""
+"""Initializes a network from an existing model, and computes embeddings for new pieces."""
 
 import warnings
 from collections.abc import Sequence
@@ -123,7 +123,7 @@ def new_rows(table: Tensor, vocab_size: int, corpora: Sequence[PairCorpus]) -> T
 class FlatText:
     """Concatenated sentences.
 
-    Args:
+    Attributes:
         ids: ids of all sentences [n].
         lengths: length of each sentence [N], at least 1.
     """

@@ -33,8 +33,8 @@ from fairseq_lxsr.training.lightweight.near import NearPairs
 from fairseq_lxsr.training.lightweight.parts.masking import WordDropout, add_mask
 from fairseq_lxsr.training.lightweight.parts.teacher import (
     embedding_folders,
+    missing_teacher,
     read_teacher,
-    teacher_files,
 )
 from fairseq_lxsr.training.lightweight.start import start_from
 from fairseq_lxsr.training.lightweight.terms import Setting, Split, all_terms, build_terms
@@ -77,9 +77,10 @@ class FrozenPieces:
 
 
 def near_folders(cfg: Any, shards: Sequence[Path], pairs: Sequence[tuple[str, str]]) -> list[Path]:
-    """Return the folders with the embeddings for --batches near, one per shard.
+    """Return the folders with the embeddings for --batches near.
 
-    The list is empty unless --batches is near.
+    There is one folder per shard, or one for all shards. The list is empty unless --batches is
+    near.
 
     Raises:
         InputError: if only one of --batches near and --near-embeddings is given.
@@ -102,17 +103,19 @@ def near_folders(cfg: Any, shards: Sequence[Path], pairs: Sequence[tuple[str, st
 def near_pairs(
     cfg: Any, folder: Path, corpora: Mapping[tuple[str, str], PairCorpus]
 ) -> list[NearPairs]:
-    """Read the embeddings of the training text, and group the similar pairs of each corpus."""
-    cells = []
+    """Read the embeddings of the training text, and prepare the groups of similar pairs.
+
+    Raises:
+        InputError: if the folder lacks the embeddings of a language pair.
+    """
+    near = []
     for pair, corpus in corpora.items():
         count = len(corpus.source)
         embeddings = read_teacher(folder, "train", pair, count)
         if embeddings is None:
-            raise InputError(
-                f"{folder}: no {teacher_files('train', pair)}; create them with `lxsr embed`"
-            )
-        cells.append(NearPairs(embeddings, count, NEAR_SIZE, cfg.seed))
-    return cells
+            raise missing_teacher(folder, "train", pair)
+        near.append(NearPairs(embeddings, count, NEAR_SIZE, cfg.seed))
+    return near
 
 
 @dataclass
@@ -316,7 +319,7 @@ class XlingSentTask(PairTask):
             weight.copy_(torch.where(table.any(dim=1, keepdim=True), table, weight))
 
     def build_criterion(self, cfg, from_checkpoint: bool = False):
-        # The criterion comes from another plugin.
+        # Criterions of other plugins need no loss terms.
         if cfg._name != CRITERION:
             return super().build_criterion(cfg, from_checkpoint)
         # Older checkpoints store the loss options with the criterion.

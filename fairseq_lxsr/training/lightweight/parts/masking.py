@@ -217,7 +217,8 @@ class Masking:
             batch["net_input"][side] = masked.tokens
             batch[f"{side}_masked_ids"] = masked.masked_ids
             if self.kind == "tokens":
-                # Count here, because counting on the device would require a copy to the host.
+                # Find the positions here, because on the device this would require a copy to the
+                # host.
                 rows, columns = np.nonzero(masked.masked_ids != self.vocabulary.padding_idx)
                 batch[f"{side}_positions"] = (
                     rows * original.shape[1] + masked.positions[rows, columns]
@@ -235,7 +236,7 @@ class Masking:
 
 
 class MaskedTargets:
-    """Uses the masked ids of each side as targets of a batch. Must follow `Masking`."""
+    """Makes the masked encoder inputs the targets of a batch. Must be applied after `Masking`."""
 
     def __call__(self, batch: dict[str, Any], pairs: DrawnPairs) -> None:
         for side in SIDES:
@@ -244,7 +245,7 @@ class MaskedTargets:
 
 @dataclass(frozen=True)
 class WordDropout:
-    """Drops pieces from the encoder input, except in hard negatives. Must follow masking.
+    """Drops pieces from the encoder input, except in hard negatives. Must be applied after masking.
 
     Attributes:
         probability: probability of dropping each piece.

@@ -102,6 +102,9 @@ def embedding_folders(
         shards: data folders of the text.
         pairs: language pairs to train on.
 
+    Returns:
+        A single folder for all shards, or one folder per shard.
+
     Raises:
         InputError: if the number of folders is wrong, a folder is missing, or one folder is used
             for several shards with the same language pair.
@@ -135,6 +138,14 @@ def teacher_files(split: str, pair: tuple[str, str]) -> list[str]:
     return [f"{split}.{'-'.join(pair)}.{language}.npy" for language in pair]
 
 
+def missing_teacher(folder: Path, split: str, pair: tuple[str, str]) -> InputError:
+    """Return the error to raise if `read_teacher` finds no embeddings."""
+    source, target = teacher_files(split, pair)
+    return InputError(
+        f"{folder}: found neither {source} nor {target}; create one or both with `lxsr embed`"
+    )
+
+
 def open_rows(path: Path, count: int | None) -> np.ndarray:
     """Open an array of embeddings, and check its values.
 
@@ -153,7 +164,8 @@ def open_rows(path: Path, count: int | None) -> np.ndarray:
         ) from None
     if rows.ndim != 2 or rows.dtype.kind != "f" or not rows.shape[1]:
         raise InputError(
-            f"{path}: {rows.dtype} of shape {rows.shape}; expected floats [sentences, width]"
+            f"{path}: {rows.dtype} array of shape {rows.shape}; expected a floating-point array of "
+            "shape [sentences, width]"
         )
     if count is not None and len(rows) != count:
         raise InputError(

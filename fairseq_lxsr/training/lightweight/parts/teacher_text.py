@@ -102,8 +102,7 @@ class ChosenRows:
 class DrawnTeacherTexts:
     """Adds a random text and its embedding for each pair. All files are equally likely.
 
-    The choice depends on the pair, so neither batch order nor the number of workers changes the
-    texts.
+    The text depends only on (seed, epoch, pair index), not on batch order or the number of workers.
 
     Attributes:
         texts: texts of each file.

@@ -27,7 +27,7 @@ WIDTHS = NumberList(WIDTH)
 @dataclass
 class AlignmentOptions(FairseqDataclass):
     align_weight: float = option(
-        "weight of the contrastive align loss; 0 disables it", 2.0, LOSS_WEIGHT
+        "weight of the contrastive alignment loss (align); 0 disables it", 2.0, LOSS_WEIGHT
     )
     align_similarity: ChoiceEnum(ALIGN_SIMILARITIES) = option(  # type: ignore[valid-type]
         "similarity in the align loss: inner product (as in the paper) or cosine", "inner"
@@ -138,7 +138,11 @@ class AlignmentTerm(Term):
 
 
 def check_gathering(cfg: Any) -> None:
-    """Check that all workers use the same batch size, so that they can exchange batches."""
+    """Check that every batch fits into the fixed number of rows that workers exchange.
+
+    Raises:
+        InputError: if --batch-size is missing, or less than --batch-size-valid.
+    """
     if cfg.batch_size is None:
         raise InputError(
             "--gather-negatives requires --batch-size, because workers exchange batches of equal "
@@ -152,9 +156,10 @@ def check_gathering(cfg: Any) -> None:
 
 
 class PairNumbers:
-    """Adds the pair numbers to a batch, to recognize pairs across workers.
+    """Adds the number of each pair in the training text to a batch.
 
-    If an epoch draws a pair several times, all occurrences have the same number.
+    By this number, a worker recognizes copies of its pairs in the batches of other workers: if an
+    epoch draws a pair several times, all occurrences have the same number.
     """
 
     def __call__(self, batch: dict[str, Any], pairs: DrawnPairs) -> None:
@@ -170,7 +175,8 @@ def same_pair(numbers: Tensor, of_candidates: Tensor, first: int) -> Tensor:
         first: index of the first pair among the candidates; pair i is candidate `first + i`.
 
     Returns:
-        A mask [2, B, C] that is true for such candidates, first for candidates from v, then from u.
+        A mask [2, B, C] that is true for such candidates: mask[0] for candidates from v, mask[1]
+        for candidates from u.
     """
     # [B, C]
     equal = numbers[:, None] == of_candidates

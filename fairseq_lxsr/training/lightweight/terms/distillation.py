@@ -22,6 +22,7 @@ from fairseq_lxsr.training.lightweight.parts.teacher import (
     TeacherEmbeddings,
     TeacherRows,
     embedding_folders,
+    missing_teacher,
     read_teacher,
     teacher_files,
 )
@@ -86,8 +87,7 @@ def first_teacher(folders: Sequence[Path], pairs: Sequence[tuple[str, str]]) -> 
         teacher = read_teacher(folder, "train", pair)
         if teacher is not None:
             return teacher
-    name = teacher_files("train", pairs[0])
-    raise InputError(f"{folders[0]}: no {name}; create them with `lxsr embed`")
+    raise missing_teacher(folders[0], "train", pairs[0])
 
 
 class DistillationTerm(Term):
@@ -154,9 +154,9 @@ class DistillationTerm(Term):
         for pair, corpus in split.corpora.items():
             teacher = read_teacher(folder, split.name, pair, len(corpus.source))
             if teacher is None:
-                missing = teacher_files(split.name, pair)
                 if split.name == "train":
-                    raise InputError(f"{folder}: no {missing}; create them with `lxsr embed`")
+                    raise missing_teacher(folder, "train", pair)
+                missing = teacher_files(split.name, pair)
                 logger.warning(
                     f"{folder}: no {missing[0]}; the {split.name} loss is computed without "
                     "distillation"

@@ -87,10 +87,7 @@ class Term:
         return ()
 
     def heads(self, config: TransformerConfig) -> dict[str, nn.Module]:
-        """Map names to the modules that only this term uses.
-
-        Checkpoints use the same names.
-        """
+        """Return the modules that only this term uses, keyed by their names in checkpoints."""
         return {}
 
     def output(self, model: nn.Module, encoded: Encoded, batch: Batch) -> Tensor | None:
