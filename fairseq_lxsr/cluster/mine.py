@@ -97,8 +97,9 @@ class Corpus:
 
 
 def distinct(corpus: Corpus, reader: EntityReader | None = None) -> Iterator[tuple[int, str]]:
-    """Yield the number and text of each line that `bitext.distinct_lines` keeps.
+    """Yield the zero-based number and the text of each distinct, non-empty line.
 
+    These are the lines that `bitext.distinct_lines` returns.
     Only a 16-byte hash of each line is kept in memory.
 
     Args:
@@ -403,7 +404,7 @@ def _embed_side(corpus: Corpus, stem: Path, kind: str, workers: Workers) -> list
 def _search_tasks(
     embed_tasks: list[list[EmbedDistinct]], options: Mining
 ) -> list[list[SearchShard]]:
-    """Return the tasks that search each side for neighbours in the other, or one side in itself."""
+    """Return the tasks that find the neighbours of each side, in the other or in the same text."""
     tasks_of_sides = []
     for tasks, candidates in zip(embed_tasks, reversed(embed_tasks), strict=True):
         tasks_of_sides.append(_search_side(tasks, candidates, options))

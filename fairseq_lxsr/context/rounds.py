@@ -275,7 +275,7 @@ class Rounds:
     # -- mining
 
     def _mine(self, model: Path, output: Path, name: str) -> None:
-        """Mine the sentence pairs of one round, and add its report.
+        """Mine the sentence pairs of one round, and append a report to rounds.jsonl.
 
         Args:
             model: model that embeds the sentences.
@@ -418,7 +418,7 @@ class Rounds:
         return record
 
     def _refuse_changes(self, record: dict[str, Any]) -> None:
-        """Raise InputError if an option or a text differs from that which training started with."""
+        """Raise InputError if an option or a text has changed since training started."""
         path = self.work / RECORD
         try:
             # If an older version did not record an option, its default was used.

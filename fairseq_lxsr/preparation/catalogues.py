@@ -51,8 +51,7 @@ def catalogues(language: str, folders: Sequence[Path] = LOCALE_FOLDERS) -> dict[
 
     Args:
         language: language code.
-        folders: locale folders, searched in this order; any common layout is supported. A path may
-            also be a single catalogue.
+        folders: locale folders, searched in this order; any common layout is supported.
 
     Returns:
         Catalogue paths by program name.
@@ -84,7 +83,7 @@ def catalogues(language: str, folders: Sequence[Path] = LOCALE_FOLDERS) -> dict[
 
 
 def _files(folder: Path) -> list[Path]:
-    """Return the catalogues in a folder, compiled ones first, or a path that is itself a file."""
+    """Return all catalogues in a folder, sorted by path."""
     return sorted(
         path for path in folder.rglob("*") if _FILE.fullmatch(path.name) and not path.is_dir()
     )

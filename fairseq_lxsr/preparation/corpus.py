@@ -271,7 +271,7 @@ def _report(counts: np.ndarray, dropped: Counter) -> dict:
 def _write_sources(
     work: Path, source: Source, sizes_before: Counter, sizes_after: Counter, assigned: np.ndarray
 ) -> dict:
-    """Write the number of training pairs per named source, and return the report entries about it.
+    """Write the number of training pairs per named source, and return it as report entries.
 
     Pairs are ordered by source in the training text. The sizes are the numbers of pairs per source
     before and after cleaning.

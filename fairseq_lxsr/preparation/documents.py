@@ -308,7 +308,7 @@ def binarise_documents(
 
 
 def starts_of(text: Path) -> Path:
-    """Return the path of the file next to a text that contains its document starts."""
+    """Return the path of a text's document starts, which are stored next to the text."""
     return text.with_name(f"starts.{text.name}.npy")
 
 

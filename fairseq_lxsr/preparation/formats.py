@@ -397,7 +397,7 @@ def json_object(path: Path, number: int, line: str) -> dict[str, Any]:
 
 
 def _texts_of(record: Mapping[str, Any]) -> dict[str, str]:
-    """Map keys to the strings in an object, or in its "translation" object.
+    """Return the strings in an object, or in its "translation" object, by key.
 
     If the object specifies the language of source or target, the key is that language code.
     """

@@ -260,7 +260,7 @@ def _aligned_texts(source, target) -> list[TextPair]:
 
 
 def _texts_by_language(unit) -> dict[str, list[str]]:
-    """Map language codes to the texts in a TMX unit."""
+    """Return the texts in a TMX unit, keyed by language code."""
     sides: dict[str, list[str]] = {}
     for variant in _children(unit, "tuv"):
         for segment in _children(variant, "seg")[:1]:
@@ -300,7 +300,7 @@ def _is_untranslated(segment, targets: list[Any]) -> bool:
 
 
 def _segments(element) -> dict[str, str]:
-    """Map ids to the segments of a text. Unsegmented text has the id ""."""
+    """Return the segments of a text, keyed by id. Unsegmented text has the id ""."""
     segments = {
         mark.get("mid", ""): _text(mark)
         for mark in element.iter()

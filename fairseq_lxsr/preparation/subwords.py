@@ -225,7 +225,7 @@ def _train(lines: Iterator[str], options: SubwordOptions) -> bytes:
 
 
 def _explain(error: str, options: SubwordOptions) -> str:
-    """Rewrite a SentencePiece error for users."""
+    """Return a message for users that explains a SentencePiece error."""
     size = f"--vocab-size {options.vocab_size:,}"
     limit = TOO_MANY_PIECES.search(error)
     if limit:

@@ -220,7 +220,7 @@ class Batch(TypedDict, total=False):
     # [K] Indices of the masked pieces in the flattened `source_masked_ids`, `target_masked_ids`.
     source_masked_index: Tensor
     target_masked_index: Tensor
-    # [B] Number of each pair in the training text, used with --gather-negatives.
+    # [B] Index of each pair in the training text, used with --gather-negatives.
     pair_number: Tensor
     # [B, 2] bool: whether the negative is used for the source, and for the target.
     negative_of: Tensor

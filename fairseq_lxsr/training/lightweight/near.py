@@ -1,4 +1,4 @@
-"""Batches of pairs that a trained model finds similar, so that they are hard negatives.
+"""Groups pairs that a trained model finds similar, as hard negatives for each other in a batch.
 
 As in Global Contrastive Batch Sampling (Sachidananda, Yang and Zhu 2023), the whole text is ordered
 so that hard negatives are close together; the order is based on cells and groups instead of a
@@ -116,7 +116,7 @@ class NearPairs:
 
 
 def places_of_largest(values: NDArray[np.float32], count: int) -> IntArray:
-    """Return the sorted indices of the largest values. The first of equal values takes precedence.
+    """Return the indices of the `count` largest values, ascending; of equal values, the first ones.
 
     numpy's argpartition orders equal values differently on different processors.
     """

@@ -156,10 +156,10 @@ def check_gathering(cfg: Any) -> None:
 
 
 class PairNumbers:
-    """Adds the number of each pair in the training text to a batch.
+    """Adds the index of each pair in the training text to a batch, as `pair_number`.
 
-    By this number, a worker recognizes copies of its pairs in the batches of other workers: if an
-    epoch draws a pair several times, all occurrences have the same number.
+    By this index, a worker recognizes copies of its pairs in the batches of other workers: if an
+    epoch draws a pair several times, all occurrences have the same index.
     """
 
     def __call__(self, batch: dict[str, Any], pairs: DrawnPairs) -> None:
@@ -170,8 +170,8 @@ def same_pair(numbers: Tensor, of_candidates: Tensor, first: int) -> Tensor:
     """Find candidates that are copies of the true translation, and are therefore not negatives.
 
     Args:
-        numbers: pair numbers [B].
-        of_candidates: pair numbers of the candidates [C].
+        numbers: `pair_number` of each pair [B].
+        of_candidates: `pair_number` of each candidate [C].
         first: index of the first pair among the candidates; pair i is candidate `first + i`.
 
     Returns:
@@ -213,12 +213,12 @@ def gather_rows(
     Args:
         u: source embeddings of this worker [B, D].
         v: target embeddings of this worker [B, D].
-        numbers: pair numbers of this worker [B].
+        numbers: `pair_number` of each pair of this worker [B].
         capacity: number of rows from each worker, at least B.
         is_dummy: True if this worker has no batch left; other workers then ignore its rows.
 
     Returns:
-        The C = W * `capacity` candidates, and their pair numbers [C].
+        The C = W * `capacity` candidates, and the `pair_number` of each of them [C].
     """
     padding = (0, 0, 0, capacity - len(u))
     all_u, all_v = _AllGather.apply(F.pad(torch.cat((u, v), dim=1).float(), padding)).split(
@@ -226,6 +226,6 @@ def gather_rows(
     )
     # Whether each row is a candidate [B].
     is_candidate = torch.full_like(numbers, not is_dummy)
-    # Pair numbers of the candidates, [C] each.
+    # The `pair_number` of each candidate, and whether it is not padding, [C] each.
     all_numbers, real = _all_gather(F.pad(torch.stack((numbers, is_candidate), dim=1), padding)).T
     return losses.Candidates(all_u, all_v, dist.get_rank() * capacity, real.gt(0)), all_numbers
