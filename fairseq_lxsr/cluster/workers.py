@@ -383,8 +383,7 @@ def connect(cluster: Cluster, load: LoadEncoder) -> Iterator[Workers]:
         available = int(ray.cluster_resources().get(resource, 0))
         if not available:
             raise InputError(
-                f"--ray {cluster.address}: the cluster has no {resource}; expected at least one "
-                "for a worker"
+                f"--ray {cluster.address}: the cluster has no {resource}; at least one is required"
             )
         actor: Any = ray.remote(Worker).options(num_cpus=1, num_gpus=int(cluster.gpu))
         workers = Workers(

@@ -81,8 +81,8 @@ DAMAGES = [
     ("idx", put(18, "<Q", 2**60), f"{2**60:,} sentences"),
     ("idx", put(HEADER.size, "<i", -2), "damaged"),
     ("idx", put(STARTS + 8, "<q", 10**12), "damaged"),
-    ("bin", cut(0), "0 bytes; expected 22 by train.en.idx"),
-    ("bin", cut(-1), "21 bytes; expected 22 by train.en.idx"),
+    ("bin", cut(0), "0 bytes; expected 22 according to train.en.idx"),
+    ("bin", cut(-1), "21 bytes; expected 22 according to train.en.idx"),
     ("bin", lambda content: content * 2, "44 bytes"),
     ("bin", put(14, "<H", 300), "sentence 4 contains token id 300,"),
 ]

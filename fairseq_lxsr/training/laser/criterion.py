@@ -39,7 +39,7 @@ class XlingTranslationLossConfig(FairseqDataclass):
         "weight of the negative term in the constraint (lambda)", 0.5, LOSS_WEIGHT
     )
     constraint_margin: float = option(
-        "how much farther away than the translation negatives must be (m)", 0.5, MARGIN
+        "margin by which negatives must be farther away than the translation (m)", 0.5, MARGIN
     )
     negatives: int = option(
         "number of random negatives per sentence and direction (N)", 20, at_least(1)

@@ -47,8 +47,7 @@ class XlingSentLoss(SummedCriterion):
         v = encoded["embeddings"]["target"]
         # The cosines are needed for both the loss and the accuracy.
         encoded["cosines"] = losses.cosine_similarities(u, v)
-        # Start with zero, because there may be no other summand: a term without its teacher
-        # embeddings returns None in validation.
+        # Start with zero, because all terms may return None in validation.
         weighted = [u.new_zeros((), dtype=torch.float32)]
         logged = {}
         for term in self.terms:
