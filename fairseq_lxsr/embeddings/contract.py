@@ -75,7 +75,7 @@ class Encoder(Protocol):
         """Number of dimensions D of an embedding."""
 
     def embed(self, text: Text, counts: Counter[str] | None = None) -> NDArray[np.float32]:
-        """Embed sentences. A sentence without known word pieces or words gives zeros.
+        """Embed sentences. A sentence without known word pieces or words gets a zero vector.
 
         Args:
             text: N sentences.

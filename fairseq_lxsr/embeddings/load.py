@@ -244,7 +244,7 @@ def model_files(names: Names) -> Iterator[Path]:
 
 
 def is_model_folder(path: Path) -> bool:
-    """Return whether `load` reads a path as a model folder of this package.
+    """Return whether `load` would load a path as a model folder of this package.
 
     Only such a model may be loaded by a name from a file, because other libraries can run code from
     a model, and files may be pipes or of any size.

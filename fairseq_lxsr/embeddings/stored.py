@@ -62,9 +62,9 @@ class StoredEmbeddings:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Fingerprint of the common model of all files, or a hash of the files if there is none.
+        """Fingerprint of the files' common model; if they have none, a hash of the files.
 
-        The model is followed by the options of `lxsr embed` that change embeddings.
+        The model fingerprint is followed by the options of `lxsr embed` that change embeddings.
         """
         checksums = {path: sha256(path) for path in embedding_files(self.folder)}
         models = {_described_model(path, checksum) for path, checksum in checksums.items()}

@@ -255,11 +255,11 @@ class SentenceEncoder(SentenceTransformersMethods):
             counts.update(empty=int((lengths == 0).sum()), long=int(is_long.sum()))
         elif on_long == "cut" and is_long.any():
             logger.warning(
-                "cut after %s word pieces: %s of %s texts; on_long='split-mean' reads them "
-                "completely",
-                limit,
+                "%s of %s texts were truncated to %s word pieces; on_long='split-mean' encodes "
+                "whole texts",
                 f"{is_long.sum():,}",
                 f"{len(lengths):,}",
+                limit,
             )
         if on_long == "error" and is_long.any():
             row = int(is_long.argmax())

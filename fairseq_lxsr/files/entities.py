@@ -92,11 +92,11 @@ class EntityReader:
     def report(self, unit: str) -> None:
         """Print how many lines or pairs have entities; `unit` is the word for them in messages."""
         if self.num_unescaped:
-            say(f"{unit} with HTML entities, read as characters: {self.num_unescaped:,}")
+            say(f"{unit} with HTML entities, now replaced by characters: {self.num_unescaped:,}")
         if self.num_kept and self.choice == ENTITIES[0]:
             say(
-                f"{unit} with HTML entities such as &amp;: {self.num_kept:,}; --entities unescape "
-                "reads them as characters"
+                f"{unit} with HTML entities such as &amp;: {self.num_kept:,}; use --entities "
+                "unescape to replace them by characters"
             )
 
 

@@ -35,8 +35,8 @@ def warn_if_cut(index: CorpusIndex, encoder: Any) -> None:
     count = int((lengths > size.max_positions).sum())
     if count:
         logger.warning(
-            "%s: the index was built by an earlier version, which read only %s word pieces "
-            "per text; %s of %s texts are longer: build the index again",
+            "%s: the index was built by an earlier version, which embedded only the first %s word "
+            "pieces of each text; %s of %s texts are longer: build the index again",
             index.folder,
             size.max_positions,
             f"{count:,}",

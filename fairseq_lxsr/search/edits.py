@@ -259,7 +259,7 @@ class Edit:
             )
 
     def refuse_existing(self, block: Block) -> None:
-        """Raise `InputError` if the index already has one of the ids."""
+        """Raise `InputError` if the index already contains one of the ids."""
         for name in block.ids or ():
             if name in self.index.numbers:
                 raise InputError(

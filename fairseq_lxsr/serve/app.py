@@ -403,7 +403,7 @@ class Service:
         Only a few queries are searched at a time, so that other requests can be served in between,
         and a search ends soon after its time limit.
         """
-        # A query without a known word has a zero embedding and finds nothing.
+        # The embedding of a query without a known word is zero, so it finds nothing.
         rows_with_words = np.flatnonzero(embeddings.any(axis=1))
         hits: list[list[Hit]] = [[] for _ in queries]
         for start in range(0, len(rows_with_words), QUERIES_AT_ONCE):

@@ -313,7 +313,7 @@ def test_entities_are_read_as_on_one_machine(work, tmp_path):
     text = tmp_path / "text"
     text.write_text("".join(f"The &quot;dog&quot; {number}\n" for number in range(40)))
     model = ("--model", work / "m" / "model")
-    count = "read as characters: 40"
+    count = "now replaced by characters: 40"
     index = ("index", *model, "--input", text, "--output", tmp_path / "index")
     assert count in lxsr_here(*index, *RAY).stderr
     done = lxsr_here("search", "--index", tmp_path / "index", "--k", 1, 'The "dog" 31')

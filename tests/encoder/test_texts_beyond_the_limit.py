@@ -86,7 +86,7 @@ def test_models_with_layers_say_what_they_cut(layers, tmp_path, caplog):
     encoder = SentenceEncoder.from_pretrained(layers, "cpu")
     with caplog.at_level(logging.WARNING):
         cut = encoder.encode([LONG, "the dog"])
-        assert f"cut after {LIMIT} word pieces: 1 of 2 texts" in caplog.text
+        assert f"1 of 2 texts were truncated to {LIMIT} word pieces" in caplog.text
         caplog.clear()
         encoder.encode(["the dog"])
         encoder.encode([LONG], on_long="split-mean")

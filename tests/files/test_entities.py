@@ -117,7 +117,7 @@ def test_embeddings_of_escaped_lines_are_those_of_their_characters(tmp_path):
     text = write_lines(tmp_path / "text", ESCAPED)
     embed = ("embed", "--model", "lxsr-static", "--input", text, "--output")
     done = lxsr_here(*embed, tmp_path / "auto.npy")
-    assert "entities, read as characters: 30" in done.stderr
+    assert "entities, now replaced by characters: 30" in done.stderr
     write_lines(tmp_path / "plain", PLAIN)
     lxsr_here(*embed[:4], tmp_path / "plain", "--output", tmp_path / "plain.npy")
     expected = np.load(tmp_path / "plain.npy")
@@ -153,11 +153,11 @@ def test_a_text_with_its_embeddings_is_recognised_by_its_lines(tmp_path):
 def test_an_index_and_its_queries_hold_characters(tmp_path):
     text = write_lines(tmp_path / "text", ESCAPED)
     index = ("index", "--model", "lxsr-static", "--input", text, "--output", tmp_path / "index")
-    assert "read as characters: 30" in lxsr_here(*index).stderr
+    assert "now replaced by characters: 30" in lxsr_here(*index).stderr
     search = ("search", "--index", tmp_path / "index", "--k", 1, "--output", "-")
     done = lxsr_here(*search, "--input", text)
     assert f"{PLAIN[3]}\t1.000000\t4\t{PLAIN[3]}\n" in done.stdout
-    assert "queries with HTML entities, read as characters: 30" in done.stderr
+    assert "queries with HTML entities, now replaced by characters: 30" in done.stderr
     done = lxsr_here(*index, "--add", "--entities", "keep")
     assert "entities" not in done.stderr
     done = lxsr_here(*search, "--input", text, "--entities", "keep")
@@ -169,9 +169,9 @@ def test_an_index_reads_entities_next_to_ids(tmp_path):
     rows = [f"id{number}\t{line}" for number, line in enumerate(ESCAPED)]
     text = write_lines(tmp_path / "text", rows)
     index = ("index", "--model", "lxsr-static", "--input", text, "--output", tmp_path / "index")
-    assert "read as characters: 30" in lxsr_here(*index, "--id-column").stderr
+    assert "now replaced by characters: 30" in lxsr_here(*index, "--id-column").stderr
     done = lxsr_here(*index, "--id-column", "--update")
-    assert "read as characters: 30" in done.stderr
+    assert "now replaced by characters: 30" in done.stderr
     done = lxsr_here("search", "--index", tmp_path / "index", "--output", "-", PLAIN[7])
     assert f"\tid7\t{PLAIN[7]}\n" in done.stdout
 
@@ -183,7 +183,7 @@ def test_mined_pairs_hold_characters(tmp_path):
     work = ("--work", tmp_path / "work")
     mine = ("mine", "--model", "lxsr-static", "--source", source, "--target", target)
     done = lxsr_here(*mine, "--output", tmp_path / "pairs.tsv", *work)
-    assert f"lines of {source} with HTML entities, read as characters: 30" in done.stderr
+    assert f"lines of {source} with HTML entities, now replaced by characters: 30" in done.stderr
     rows = (tmp_path / "pairs.tsv").read_text()
     assert f"\t{PLAIN[3]}\t{PLAIN[3]} Yes.\n" in rows
     # The embeddings in the work folder are not those of the lines with entities.
