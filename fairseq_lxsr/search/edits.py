@@ -47,7 +47,7 @@ from fairseq_lxsr.vectors.index import FlatIndex, min_rows
 # larger. An index of N rows then has at most about log(N) / log(8) segments, and an edit copies few
 # rows.
 SIZE_RATIO = 8
-# Compact an index if at least this fraction of its documents is deleted.
+# Compact a flat index if more than this fraction of its documents is deleted.
 DELETED_SHARE = 0.5
 # Number of documents to copy at a time.
 COPIED_DOCUMENTS = 4096
@@ -328,7 +328,7 @@ class Edit:
     def commit(self) -> None:
         """Make the changes visible, by replacing index.json.
 
-        If at least `DELETED_SHARE` of the documents are deleted, a flat index is compacted first.
+        If more than `DELETED_SHARE` of the documents are deleted, a flat index is compacted first.
         """
         total = sum(segment.num_documents for segment in self._segments)
         if self.is_flat and len(self._deleted) > DELETED_SHARE * total:

@@ -22,7 +22,7 @@ from fairseq_lxsr.characters import combining_marks
 from fairseq_lxsr.machine import require
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
-# Parameters of BM25, with the defaults of Lucene and bm25s.
+# Parameters of BM25, with the default values of bm25s.
 K1 = 1.5
 B = 0.75
 # Han, kana, Thai, Lao, Myanmar and Khmer, which are written without spaces.
