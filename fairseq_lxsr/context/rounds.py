@@ -125,7 +125,10 @@ class ContextConfig:
     )
     dropout: float = option("dropout probability", 0.1, below(1))
     max_positions: int = option(
-        "maximum number of word pieces in a sentence; longer ones are truncated", 150, at_least(2)
+        "maximum number of word pieces in a sentence with its context; longer samples are "
+        "truncated",
+        150,
+        at_least(2),
     )
     seed: int = option("random seed for sampling and training", 1, at_least(0))
     workers: int = option("number of processes that prepare the text", 2, at_least(1, 1024))

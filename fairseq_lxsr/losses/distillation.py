@@ -43,7 +43,7 @@ def distillation_loss(student: Tensor, teacher: Tensor, form: str = "mse") -> Te
     if len(student) != len(teacher) or (form != "similarity" and student.shape != teacher.shape):
         raise ValueError(
             f"student {tuple(student.shape)} and teacher {tuple(teacher.shape)} must have the same "
-            "shape"
+            "shape; for similarity, the same number of rows"
         )
     if form == "mse":
         unit = (teacher.square().sum() / max(1, len(teacher))).clamp_min(1e-12)

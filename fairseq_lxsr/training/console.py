@@ -39,7 +39,7 @@ ESTIMATE_AFTER = 5
 
 
 class LogFile(logging.FileHandler):
-    """File with the complete log. If writing fails, it warns once, and training continues."""
+    """Writes the complete log to a file. If that fails, it warns once, and training continues."""
 
     def __init__(self, path: Path):
         super().__init__(path, encoding="utf-8")
