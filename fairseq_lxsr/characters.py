@@ -1,8 +1,8 @@
 """Removes invisible characters, such as soft hyphens and direction marks, from text.
 
 These are the characters with the Unicode property Default_Ignorable_Code_Point, and the empty
-Braille cell. Three kinds are meaningful in some scripts and are kept there: joiners, the zero-width
-space, and the empty Braille cell.
+Braille cell. Some are meaningful next to certain letters: joiners are kept there, and a zero-width
+space or an empty Braille cell is replaced by a space (see `visible`).
 """
 
 import re
@@ -76,7 +76,10 @@ VIRAMA_CLASS = 9
 
 
 def in_brackets(ranges: Iterable[tuple[int, int]]) -> str:
-    """Format code point ranges as character class contents, valid in every regex dialect."""
+    """Format code point ranges as the contents of a character class in a regular expression.
+
+    The result has no brackets, and is valid in Python, JavaScript and the tokenizers library.
+    """
     parts = []
     for first, last in ranges:
         part = _in_pattern(first)
@@ -94,8 +97,10 @@ def _in_pattern(code: int) -> str:
 
 
 def _viramas() -> str:
-    """Return all viramas, signs that mute the vowel of a letter. A joiner after a virama selects
-    its shape."""
+    """Return all viramas in the `JOINING_BLOCKS`, as one string.
+
+    A virama is a sign that mutes the vowel of a letter. A joiner after it selects its shape.
+    """
     signs = []
     for first, last in JOINING_BLOCKS:
         letters = map(chr, range(first, last + 1))
@@ -106,8 +111,11 @@ def _viramas() -> str:
 def combining_marks() -> str:
     """Return all combining marks in the Basic Multilingual Plane, such as vowel signs and accents.
 
-    It takes 40 ms, so patterns with them are compiled on first use. Including the marks of other
-    planes would make `re` ten times slower.
+    This function takes 40 ms, so patterns that contain the marks should be compiled on first use.
+    Marks in other planes are left out, because they would make `re` ten times slower.
+
+    Returns:
+        The marks, as one string.
     """
     characters = map(chr, range(0x300, 0x10000))
     return "".join(mark for mark in characters if unicodedata.category(mark)[0] == "M")
@@ -119,7 +127,8 @@ _NOT_JOINERS = INVISIBLE.replace("\u200b-\u200f", "\u200b\u200e\u200f")
 _JOINING = in_brackets(JOINING_BLOCKS)
 _UNSPACED = in_brackets(UNSPACED_BLOCKS)
 _CELLS = "\u2801-\u28ff"
-# Regular expressions and replacements, in order; valid in Python, JavaScript and tokenizers.
+# Regular expressions and their replacements, in the order in which they are applied. They are valid
+# in Python, JavaScript and the tokenizers library.
 STEPS = (
     (f"(?<=[{_UNSPACED}]){ZERO_WIDTH_SPACE}|{ZERO_WIDTH_SPACE}(?=[{_UNSPACED}])", " "),
     (f"(?<=[{_CELLS}]){BLANK_CELL}|{BLANK_CELL}(?=[{_CELLS}])", " "),
@@ -159,7 +168,11 @@ _ARABIC_STEPS = [(re.compile(pattern), replacement) for pattern, replacement in 
 
 
 def steps_of(version: int) -> tuple[tuple[str, str], ...]:
-    """Return the (regular expression, replacement) pairs for a version of `TextOptions`."""
+    """Return the regular expressions to apply to text, with their replacements.
+
+    Args:
+        version: version of `TextOptions`, from 1 to 3.
+    """
     return (STEPS[:0], STEPS, STEPS + ARABIC_STEPS)[version - 1]
 
 

@@ -70,7 +70,9 @@ def printable(text: str, but: str = "") -> str:
 
 
 def shown(value: Any) -> str:
-    """Quote a value for a message, shortened so that its size does not affect time or memory.
+    """Return a short representation of a value for a message, at most 60 characters long.
+
+    The time and memory needed do not depend on the size of the value.
 
     Args:
         value: any value, even one that cannot be printed.
@@ -103,7 +105,7 @@ def check_strings(name: str, texts: Sequence[Any], start: int = 0) -> None:
         start: index of the first element.
 
     Raises:
-        InputError: if one is not a string; gives its index.
+        InputError: if an element is not a string; the message contains its index.
     """
     types = set(map(type, texts))
     if all(issubclass(element_type, str) for element_type in types):
@@ -116,17 +118,18 @@ def check_strings(name: str, texts: Sequence[Any], start: int = 0) -> None:
 
 
 def check_text_list(name: str, texts: Any) -> None:
-    """Raise `InputError` if a list of texts is really a table, a mapping, a set or a string.
+    """Check that a value can be used as a list of texts.
 
-    Iterating over these values would yield column names, keys or letters, or has no defined order.
-    Generators are not consumed.
+    Tables, mappings, sets, strings and values that are not iterable are rejected. Iterating over
+    them would yield column names, keys or characters, would have no defined order, or would fail.
+    Generators are accepted, and not consumed.
 
     Args:
         name: name of the argument.
         texts: value of the argument.
 
     Raises:
-        InputError: if `texts` is one of these; the message says what to pass instead.
+        InputError: if the value is rejected; the message says what to pass instead.
     """
     kind = type(texts).__name__
     if isinstance(texts, str | bytes):
@@ -172,7 +175,7 @@ def first_line(error: BaseException) -> str:
 def error_message(error: BaseException) -> str | None:
     """Return the message to show instead of a traceback, or None if the error is a bug.
 
-    User errors are `InputError`, file system errors, and extras that are not installed.
+    All other errors than `InputError`, file system errors and missing optional packages are bugs.
     """
     # torch re-raises an error from a worker process with the traceback in the message.
     relayed = re.findall(r"^fairseq_lxsr\.errors\.InputError: (.+)$", str(error), re.MULTILINE)

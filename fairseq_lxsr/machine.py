@@ -1,4 +1,4 @@
-"""Checks whether optional packages and devices are available."""
+"""Checks which optional packages, devices and processor cores are available."""
 
 import importlib.util
 import os
@@ -14,7 +14,7 @@ def require(module: str, extra: str, feature: str) -> None:
     Args:
         module: the module to import.
         extra: the extra of fairseq-lxsr that installs it.
-        feature: what needs the module; begins the message.
+        feature: name of the feature that needs the module; the message begins with it.
 
     Raises:
         InputError: if the module is missing; the message contains the command that installs it.
@@ -26,7 +26,7 @@ def require(module: str, extra: str, feature: str) -> None:
 
 
 def is_missing(module: str) -> bool:
-    """Return whether a module is missing, importing only its parent packages."""
+    """Return whether a module is not installed. Only its parent packages are imported."""
     try:
         return importlib.util.find_spec(module) is None
     except ModuleNotFoundError:

@@ -75,7 +75,7 @@ class Range(Allowed):
     infinite: bool = False
 
     def __contains__(self, value: Any) -> bool:
-        # Numbers of numpy count too.
+        # numpy's number types are also registered as Integral or Real.
         kind: Any = Integral if self.whole else Real
         if not isinstance(value, kind) or isinstance(value, bool):
             return False
@@ -132,7 +132,7 @@ def below(most: float) -> Range:
 
 
 def positive(infinite: bool = False) -> Range:
-    """Return the range of numbers greater than 0."""
+    """Return the range of numbers greater than 0, with infinity if `infinite` is True."""
     return Range(0, open_least=True, infinite=infinite)
 
 
@@ -337,7 +337,8 @@ PLAIN_TYPES = {
 def fits(value: Any, hint: Any) -> bool:
     """Return whether a value matches a type hint: a plain type, or a union, mapping or tuple.
 
-    A bool does not match a number type, and an int matches float. Any value matches other types.
+    A bool does not match int or float, and an int matches float. If the hint is any other type,
+    every value matches.
     """
     origin = get_origin(hint)
     inner = get_args(hint)
@@ -359,7 +360,7 @@ def _fits_mapping(value: Any, key_hint: Any, value_hint: Any) -> bool:
 
 
 def describe_type(hint: Any) -> str:
-    """Describe a type in words for a message."""
+    """Describe a type for a message, for example `an integer or null`."""
     origin = get_origin(hint)
     inner = get_args(hint)
     if origin in (Union, UnionType):
@@ -451,9 +452,9 @@ def _check_keys(content: Any, items: Mapping[str, Field], place: str) -> None:
             raise InputError(f"{place} lacks the required key {name!r}")
 
 
-# Precisions for encoding.
+# Data types in which embeddings can be computed.
 COMPUTE_DTYPES = ("float32", "bfloat16", "float16", "int8")
-# Precisions for training on a CPU.
+# Data types in which a model can be trained on a CPU.
 CPU_PRECISIONS = ("float32", "bfloat16", "auto")
 # Data types of a trained model's weights, and of stored weights.
 WEIGHT_TYPES = ("float32", "float16", "bfloat16")
@@ -480,7 +481,7 @@ MARGINS = ("ratio", "distance", "absolute")
 RETRIEVALS = ("max", "intersect", "fwd", "bwd", "all")
 # Maps each ranking metric from its name in options to its name in score signatures.
 RANKING_METRICS = {"nn": "nn-cosine", "csls": "csls-k10", "margin": "margin-ratio-k4-of-100"}
-# The same for passages.
+# The same for the ranking metrics of passages.
 PASSAGE_METRICS = {
     "nn": "nn-cosine",
     "passages": "passages-maxsim-of-100",

@@ -78,7 +78,13 @@ def has_pair(test_set: "Dataset", source: str, target: str) -> bool:
 
 
 def check_known(source: str, target: str) -> None:
-    """Raise an error if a language pair has no corpus, naming its test sets if there are any."""
+    """Check that a training corpus has a language pair.
+
+    If only test sets have it, print a message that says so.
+
+    Raises:
+        InputError: if neither a corpus nor a test set has the pair.
+    """
     from fairseq_lxsr.preparation.registry import registry
 
     corpora = registry().values()

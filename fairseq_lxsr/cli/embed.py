@@ -171,7 +171,7 @@ def print_summary(args: argparse.Namespace, metadata: dict[str, Any], layout: "L
 
 
 def special_lines(metadata: dict[str, Any]) -> str:
-    """Return the numbers of empty and long lines, as the middle of a message."""
+    """Format the numbers of empty and long lines, for the middle of a message."""
     message = ""
     for kind in ("empty", "long"):
         if metadata[kind]:
@@ -180,7 +180,7 @@ def special_lines(metadata: dict[str, Any]) -> str:
 
 
 def report_entities(args: argparse.Namespace, metadata: dict[str, Any]) -> None:
-    """Print how many lines have HTML entities."""
+    """Print how many lines contain HTML entities, and whether these were replaced."""
     reader = EntityReader(args.entities)
     reader.num_unescaped = metadata.get("entities_replaced", 0)
     reader.num_kept = metadata.get("entities_kept", 0)
@@ -261,7 +261,7 @@ def read_inputs(args: argparse.Namespace) -> Iterator[str]:
 
 
 def find_levels(args: argparse.Namespace) -> tuple[int, Iterator[str]]:
-    """Return how many times to replace the HTML entities of the inputs, and all their lines."""
+    """Return how many times to replace HTML entities in each line, and all lines of the inputs."""
     beginning, lines = first_lines(read_inputs(args))
     return EntityReader(args.entities).levels_of(beginning), lines
 
@@ -310,7 +310,7 @@ def line_embedder(
         # `counts` includes the lines of all previous windows.
         start = first_line + counts["lines"]
         entities = EntityReader(args.entities)
-        # The description has the hash of the lines in the file, with their entities.
+        # The metadata file contains a hash of the original lines, so they are not changed.
         sentences = [entities.unescaped(line, levels) for line in window]
         counts["entities_replaced"] += entities.num_unescaped
         counts["entities_kept"] += entities.num_kept
@@ -345,7 +345,7 @@ def describe(
     if args.truncate_dim:
         settings["truncate_dim"] = args.truncate_dim
     if args.dtype == "int8":
-        # The int8 scales are computed per batch.
+        # The int8 scales are computed per batch, so the batch size changes the values slightly.
         settings["batch_size"] = args.batch_size
     if named_languages(args):
         settings["language"] = args.lang
@@ -355,7 +355,10 @@ def describe(
 
 
 def input_name(path: str) -> str:
-    """Return the file name of an input without its folder, which may change between runs."""
+    """Return the file name of an input without its folder, which may change between runs.
+
+    Return `-` for standard input and pipes.
+    """
     if is_stream(path):
         # The name of a pipe such as `<(zcat a.gz)` differs between runs.
         return "-"

@@ -38,8 +38,8 @@ def _add_eval_parser(verbs) -> None:
 class ProtocolParser(Parser):
     """The parser of one protocol.
 
-    It adds its options when it parses: they are declared in the module of the protocol, which
-    imports numpy.
+    It adds its options only when it parses, because they are declared in the module of the
+    protocol, which imports numpy.
     """
 
     def parse_known_args(self, args=None, namespace=None):
@@ -94,8 +94,8 @@ def _add_compare_parser(verbs) -> None:
         type=FILE_NAME,
         nargs="+",
         metavar="FILE.jsonl",
-        help="score files of `lxsr eval --output`: that of system A and that of system B, or only "
-        "that of A with --published; with --with, those of all runs of A",
+        help="score files written by `lxsr eval --output`: one of system A and one of system B, or "
+        "only one with --published; with --with, one for each run of A",
     )
     parser.add_argument(
         "--with",
@@ -105,8 +105,8 @@ def _add_compare_parser(verbs) -> None:
         action="extend",
         default=[],
         metavar="B.jsonl",
-        help="score files of the runs of system B, one per seed; runs are then drawn as well as "
-        "sentences (default: the second FILE)",
+        help="score files of the runs of system B, one per seed; the bootstrap then samples runs "
+        "as well as sentences (default: the second FILE)",
     )
     parser.add_argument(
         "--draws",
@@ -148,7 +148,10 @@ def run_compare(args: argparse.Namespace) -> None:
 
 
 def _files_of_systems(args: argparse.Namespace) -> tuple[list[str], list[str]]:
-    """Return the score files of systems A and B; with only --published, B has none."""
+    """Return the score files of system A and those of system B.
+
+    With --published, there may be none of B.
+    """
     files = args.files
     if args.second:
         return files, args.second
@@ -165,7 +168,10 @@ def _files_of_systems(args: argparse.Namespace) -> tuple[list[str], list[str]]:
 
 
 def _check_distinct_runs(files: "Sequence[str]", runs: "Sequence[Sequence[Score]]") -> None:
-    """Raise an error if two runs have the same model, whose random start would not vary."""
+    """Raise an error if two files have scores of the same model.
+
+    The runs of a system must be models that were trained with different seeds.
+    """
     file_of_model: dict[str, str] = {}
     for file, run in zip(files, runs, strict=True):
         for model in {str(score.settings.get("model")) for score in run}:
@@ -201,7 +207,7 @@ def _compare(
     second: "Sequence[Sequence[Score]]",
     args: argparse.Namespace,
 ) -> list[str]:
-    """Print the scores that all runs of both systems have, and return their protocols."""
+    """Compare the scores that all runs of both systems have, and return their protocols."""
     from fairseq_lxsr.evaluation.compare import SEED, compare_runs
 
     results, notes = compare_runs(first, second, args.draws)
@@ -235,7 +241,7 @@ def _describe_runs(runs: "Sequence[Sequence[Score]]") -> str:
 
 
 def _print_meaning(comparisons: int, first_runs: int, second_runs: int, draws: int) -> None:
-    """Print what the intervals and p-values of a table do not cover."""
+    """Print how to interpret the intervals and p-values of a table."""
     from fairseq_lxsr.evaluation.compare import SIGNIFICANCE_LEVEL
 
     if comparisons > 1:

@@ -1,6 +1,6 @@
 """`lxsr export`: export a checkpoint as a model folder, and a model folder to other formats.
 
-A model folder is used without fairseq.
+A model folder can be used without fairseq.
 """
 
 import argparse
@@ -42,7 +42,7 @@ class FolderExport:
         STORED_TYPES,
     )
     ema: bool = option(
-        "export the moving average of the weights, stored with fairseq-train --store-ema", False
+        "export the moving average of the weights, which fairseq-train --store-ema stores", False
     )
     data: str | None = option(
         "data folder (default: text/ next to the checkpoint, or the training data)",
@@ -83,7 +83,7 @@ class FolderExport:
 
 @dataclass(frozen=True, kw_only=True)
 class CardOptions:
-    """Options for the parts of a model card that the model folder does not contain."""
+    """Options for the information in a model card that is not in the model folder."""
 
     scores: tuple[str, ...] = option(
         "score file for this model, written by `lxsr eval --output`",
@@ -290,7 +290,7 @@ FORMS: dict[str, tuple[type, str]] = {
     "hub": (HubExport, "a folder for a model hub: for sentence-transformers, with a model card"),
     "web": (
         WebExport,
-        "a page that searches sentences in the browser, by a model without layers",
+        "a page that searches sentences in the browser, with a model without layers",
     ),
     "onnx": (OnnxExport, "a folder for ONNX Runtime, the tokenizers library and transformers.js"),
 }

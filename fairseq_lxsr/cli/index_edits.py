@@ -1,4 +1,4 @@
-"""`lxsr index --add`, `--update`, `--delete` and `--compact`, and the ids of documents."""
+"""Edits an index with `lxsr index --add`, `--update`, `--delete` and `--compact`, and reads ids."""
 
 import argparse
 from collections import Counter
@@ -47,7 +47,7 @@ def add_id_options(parser: argparse.ArgumentParser) -> None:
     edits.add_argument(
         "--update",
         action="store_true",
-        help="replace the sentences that have the same ids by the sentences of --input",
+        help="replace sentences of the index by the sentences of --input that have the same ids",
     )
     edits.add_argument(
         "--delete", action="store_true", help="delete the sentences with the given --ids"
@@ -83,7 +83,7 @@ def check_edit(args: argparse.Namespace) -> str:
 
 
 def _check_ids(args: argparse.Namespace, edit: str) -> None:
-    """Raise `InputError` if ids are missing, or cannot be used."""
+    """Raise `InputError` if the edit requires ids that are missing, or does not support ids."""
     has_ids = bool(args.ids or args.id_column)
     if edit == "compact":
         _refuse(args, edit, ("ids",))
@@ -188,7 +188,7 @@ def sentences_of(count: int) -> str:
 
 
 def counted(lines: "Iterable[str]", counts: Counter[str]) -> "Iterator[str]":
-    """Yield lines, counting all lines and the empty ones."""
+    """Yield the lines unchanged; count all of them under `lines`, and blank ones under `empty`."""
     from fairseq_lxsr.files.lines import is_blank
 
     for line in lines:
@@ -209,6 +209,6 @@ def left_out(line_counts: Counter[str], num_indexed: int) -> str:
     return message
 
 
-def read_only_ids(path: str | None) -> list[str] | None:
-    """Return the ids that a search is limited to, or None for all."""
+def read_allowed_ids(path: str | None) -> list[str] | None:
+    """Read the ids that a search is limited to; without a file, return None, which means all."""
     return None if path is None else list(read_lines(Path(path)))

@@ -22,16 +22,16 @@ from fairseq_lxsr.errors import (
 )
 from fairseq_lxsr.files.write import target_of
 
-# Exit status of a process that a signal ended, minus the signal number.
+# If a signal stops a process, its exit status is this number plus the signal number.
 SIGNALLED = 128
 # Windows does not define SIGPIPE, so its usual number is used there.
 SIGPIPE = getattr(signal, "SIGPIPE", 13)
 QUIET_OPTION = "--quiet"
 # Shells for which shtab can write completion scripts.
 SHELLS = ("bash", "zsh", "fish")
-# The module of each subcommand, which defines `add_parser`, and its help text. Only
-# the module of the given subcommand is imported. It defers importing torch and numpy, which takes
-# seconds, until it runs, so that parsing stays fast.
+# Maps each subcommand to the module that defines it, and to its help text. Only the module of the
+# given subcommand is imported. The modules import torch and numpy, which takes seconds, only when
+# the subcommand runs, so that parsing and --help are fast.
 VERBS = {
     "run": ("run", "train and evaluate a model on aligned text, in one command"),
     "corpus": ("corpus", "list and download public training text"),
@@ -58,7 +58,11 @@ VERBS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run one subcommand; on bad input, print a one-line error and return exit status 2."""
+    """Run one subcommand; on bad input, print a one-line error and exit with status 2.
+
+    Args:
+        arguments: words of the command line after `lxsr` (default: those of this process).
+    """
     arguments = list(sys.argv[1:] if arguments is None else map(str, arguments))
     with escaped_streams(), exit_on_input_error("lxsr"), sigterm_as_interrupt():
         try:
@@ -76,14 +80,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
             say(f"lxsr: {event}; incomplete outputs were not written")
             sys.exit(SIGNALLED + number)
         except BrokenPipeError:
-            # The reader of the output has closed it, as in `lxsr ... | head`; no message is needed.
+            # The program that reads the output has ended, as in `lxsr ... | head`. This is not an
+            # error, so no message is printed.
             sys.exit(SIGNALLED + SIGPIPE)
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Parse a command line.
 
-    Options that the verb passes on to another program are stored in `others`.
+    Options that the subcommand passes on to another program are stored in `others`.
     """
     arguments, is_quiet = without_quiet(arguments)
     if not arguments:
@@ -92,7 +97,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     verb = arguments[0]
     parser = make_parser(verb)
     for word in arguments:
-        # argparse would read the value as an empty list.
+        # argparse would convert the value `--` to an empty list.
         if word.startswith("--") and word.endswith("=--"):
             parser.error(f"{word}: expected a value")
     args, unknown = parser.parse_known_args(arguments)
@@ -116,7 +121,10 @@ def resolve_outputs(args: argparse.Namespace) -> None:
 
 
 def without_quiet(arguments: list[str]) -> tuple[list[str], bool]:
-    """Remove --quiet, before or after the subcommand; also return whether it was given."""
+    """Return the arguments without --quiet, and whether it was given.
+
+    It may be before or after the subcommand. Arguments after `--` are not changed.
+    """
     end = len(arguments)
     if "--" in arguments:
         end = arguments.index("--")
@@ -127,15 +135,21 @@ def without_quiet(arguments: list[str]) -> tuple[list[str], bool]:
 
 @contextlib.contextmanager
 def quiet_messages() -> Iterator[None]:
-    """Discard progress and notes on standard error inside the block; errors still propagate."""
+    """Discard progress and notes on standard error inside the block; errors are still raised."""
     with open(os.devnull, "w", encoding="utf-8") as stream, contextlib.redirect_stderr(stream):
         yield
 
 
 @contextlib.contextmanager
 def flushed_output() -> Iterator[None]:
-    """Flush all output at the end of the block; ignore a pipe that its reader has closed."""
-    # `sys.stdout` escapes control characters; its encoding is set on the exact stream below it.
+    """Set the encoding of standard output, and flush it at the end of the block.
+
+    If the program that reads the output has ended, the rest of the output is discarded.
+
+    Raises:
+        OSError: if standard output cannot be written for another reason.
+    """
+    # `sys.stdout` may be an `EscapedStream`. The encoding is set on the stream that it writes to.
     stdout = getattr(sys.stdout, "exact", sys.stdout)
     if isinstance(stdout, io.TextIOWrapper):
         if stdout.isatty() or os.environ.get("PYTHONIOENCODING"):
@@ -157,7 +171,7 @@ def flushed_output() -> Iterator[None]:
 
 
 class Parser(argparse.ArgumentParser):
-    """Reports command line errors in one line; argparse would print up to twenty."""
+    """Reports a command-line error in one line; argparse would also print the usage."""
 
     def __init__(self, **options: Any):
         super().__init__(**options)
@@ -169,17 +183,17 @@ class Parser(argparse.ArgumentParser):
 
 
 class Verbs(argparse._SubParsersAction):
-    """The subcommands; each gets its help text from `VERBS`."""
+    """Adds subcommands, with their help texts from `VERBS`."""
 
     def add_parser(self, name: str, **options: Any) -> Any:
         return super().add_parser(name, **{"help": VERBS[name][1]} | options)
 
 
 class Completion(argparse.Action):
-    """Prints the completion script of a shell."""
+    """Prints the completion script for a shell."""
 
     def __call__(self, parser, namespace, values, option_string=None):
-        # Imported here because it imports what the subcommands need.
+        # Imported here, because only this option needs it.
         from fairseq_lxsr.cli.completion import completion
 
         print(completion(make_parser(*VERBS), values))
@@ -187,7 +201,12 @@ class Completion(argparse.Action):
 
 
 def make_parser(*names: str) -> Parser:
-    """Create a parser for the named subcommands with their options, or for all without options."""
+    """Create the parser of the `lxsr` command.
+
+    Args:
+        names: subcommands to add with their options. If none of them exists, all subcommands are
+            added without options, which suffices for the help text.
+    """
     parser = Parser(prog="lxsr", description="Cross-lingual sentence embeddings.")
     parser.add_argument("--version", action="version", version=f"fairseq-lxsr {__version__}")
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""Options shared by several subcommands: --model, --device, --ray and dataclass fields."""
+"""Options shared by several subcommands, such as --model and --ray, or declared in dataclasses."""
 
 import argparse
 from dataclasses import MISSING, Field, dataclass, fields
@@ -73,7 +73,7 @@ def _argument_options(item: Field, hint: Any) -> dict[str, Any]:
 
 
 def filled(kind: type[Filled], args: argparse.Namespace, **other_fields: Any) -> Filled:
-    """Create a dataclass from the options that `add_options` added to the command line.
+    """Create an instance of a dataclass from the options that `add_options` added to the parser.
 
     Args:
         kind: the dataclass.
@@ -84,7 +84,7 @@ def filled(kind: type[Filled], args: argparse.Namespace, **other_fields: Any) ->
     for item in fields(kind):  # type: ignore[arg-type]
         if item.name in args:
             value = getattr(args, item.name)
-            # The dataclasses are frozen, so their lists are tuples.
+            # The fields are tuples, because the dataclasses are immutable.
             if isinstance(value, list):
                 value = tuple(value)
             values[item.name] = value
@@ -173,7 +173,7 @@ def named_languages(args: argparse.Namespace) -> list[str]:
 
 
 def check_language(args: argparse.Namespace) -> None:
-    """Check that the text language is given if, and only if, --model specifies languages."""
+    """Raise an error unless the text language is given exactly when --model specifies languages."""
     languages = named_languages(args)
     models = " ".join(args.model)
     if not languages:
@@ -257,7 +257,7 @@ def summary(done: dict[str, Any], workers: "Workers") -> str:
 
 
 def data_first(args: argparse.Namespace) -> None:
-    """Find the data argument of a subcommand that passes options on to another program.
+    """Correct the data argument of a subcommand that passes options on to another program.
 
     argparse does not know those options, so it takes 500 for the data in `--max-update 500 DATA`.
     If the word before the data is such an option, the data and the word after it are exchanged.

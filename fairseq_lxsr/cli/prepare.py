@@ -136,11 +136,11 @@ def _filled_in(prefixes: list[str], pair: str) -> tuple[str, ...]:
 
 
 def check_languages(text: str, num_pairs: int) -> None:
-    """Raise an error if several language pairs would use the text of one."""
+    """Raise an error if several language pairs would use text that has only one of them."""
     if "{pair}" not in text and not holds_languages(text.rpartition("=")[2]):
         raise InputError(
             f"--data {text} must contain {{pair}}, because there are {num_pairs} language pairs "
-            "and it names the text of one"
+            "and it names the text of only one"
         )
 
 

@@ -1,4 +1,4 @@
-"""`lxsr report`: one HTML page from a folder with training logs, scores, a model and test text."""
+"""`lxsr report`: write an HTML page about a folder with training logs, scores and a model."""
 
 import argparse
 import contextlib
@@ -42,7 +42,7 @@ def add_parser(verbs) -> None:
         help="output page (default: DIR/report.html)",
     )
     parser.add_argument(
-        "--title", help="page title (default: Training of DIR, with the folder name)"
+        "--title", help="page title (default: Training of, followed by the name of DIR)"
     )
     add_any_model_options(parser, "DIR/model")
     add_options(parser, AlignedText)
@@ -111,7 +111,7 @@ def training_logs(folder: Path) -> Iterator["Curves"]:
 
 
 def exported_update(model: Path) -> int | None:
-    """Return the update that a model folder was exported from, or None if unknown.
+    """Return the number of training updates of an exported model, or None if it is unknown.
 
     `lxsr run` writes the log to WORK/checkpoints and the model folder to WORK/model.
     """
@@ -146,7 +146,7 @@ def skipping_unreadable() -> Iterator[None]:
 
 
 def files_of(folder: Path, pattern: str) -> list[Path]:
-    """Return the matching regular files, sorted; pipes are skipped, as they might never end."""
+    """Return the matching regular files, sorted; pipes are skipped, because they may never end."""
     return sorted(path for path in folder.glob(pattern) if path.is_file())
 
 
@@ -188,9 +188,9 @@ def prepared_texts(folder: Path) -> Iterator[AlignedFiles]:
 
 
 def measure_texts(args: argparse.Namespace, texts: list[AlignedFiles]) -> Iterator["Sample"]:
-    """Evaluate the model on every text, and yield a sample of each.
+    """Embed and evaluate a sample of every text.
 
-    A text that cannot be used is skipped, unless the command line specifies it.
+    A text that cannot be read or embedded is skipped, unless the command line specifies it.
     """
     if not texts:
         return
@@ -205,7 +205,11 @@ def measure_texts(args: argparse.Namespace, texts: list[AlignedFiles]) -> Iterat
 
 
 def read_pairs(files: AlignedFiles) -> tuple["Text", "Text"]:
-    """Read the first pairs of an aligned text, except pairs with a blank side."""
+    """Read the first `SHOWN_PAIRS` pairs of an aligned text, not counting pairs with a blank side.
+
+    Returns:
+        The source text and the target text.
+    """
     import numpy as np
 
     from fairseq_lxsr.embeddings import Text

@@ -204,9 +204,9 @@ class InputRows:
     """Reads the input rows, and formats the output lines for them.
 
     Attributes:
-        pairs: number of pairs so far.
-        passed: number of pairs so far that reach the threshold.
-        last: the rows after the last pair.
+        pairs: number of pairs for which `lines` has been called.
+        passed: number of these pairs that reach the threshold.
+        last: the rows after the last pair, which contain no pair.
     """
 
     def __init__(self, args: argparse.Namespace):
@@ -225,7 +225,7 @@ class InputRows:
 
     def read(self) -> "Iterator[Pair]":
         """Yield the source and target of each pair, with its row and the skipped rows before it."""
-        # The pairs are read twice for margins, and counted once.
+        # For margins, the pairs are read twice. The new reader counts their entities from 0.
         self.entities = EntityReader(self.entities.choice)
         return self.entities.read(self._read_rows())
 

@@ -15,8 +15,8 @@ from fairseq_lxsr.cli.index_edits import (
     edit_index,
     left_out,
     naming_ids,
+    read_allowed_ids,
     read_documents,
-    read_only_ids,
 )
 from fairseq_lxsr.cli.options import (
     add_any_model_options,
@@ -125,14 +125,14 @@ def _add_search_parser(verbs) -> None:
     parser.add_argument(
         "--json",
         action="store_true",
-        help="write one line of JSON per query: query, its number from 1, and hits with score, "
-        "id if the index has ids, line from 1, and text",
+        help="write one JSON object per query, each on one line: the query, its number (from 1) "
+        "and its hits, each with score, id (if the index has ids), line (from 1) and text",
     )
     add_options(parser, SearchOptions)
     add_truncate_dim(
         parser,
-        "width of the index vectors, to which queries are truncated (default: as the index was "
-        "built)",
+        "width of the index vectors, to which queries are truncated (default: the width that the "
+        "index was built with)",
     )
     parser.set_defaults(run=run_search)
 
@@ -205,7 +205,7 @@ def run_index(args: argparse.Namespace) -> None:
 def _load_embedder(
     args: argparse.Namespace, counts: Counter[str], index: "CorpusIndex"
 ) -> "Callable[[Text], np.ndarray]":
-    """Load the model of an index, or --model, and return the function that embeds new sentences.
+    """Load --model, or else the model of an index, and return a function that embeds sentences.
 
     The function adds the numbers of empty and long sentences to `counts`.
     """
@@ -241,10 +241,10 @@ def index_in_cluster(args: argparse.Namespace) -> None:
 
 
 def model_folder(args: argparse.Namespace) -> str:
-    """Return the model folder for later searches.
+    """Return the path of the model folder, which the index stores for later searches.
 
-    Several models, or a part of a model such as `NAME#words`, have no folder; searches need
-    --model.
+    Return an empty string for one model per language, or for word vectors with an option such as
+    `NAME#sum`. Searches then require --model.
     """
     from fairseq_lxsr.embeddings.load import ModelName
     from fairseq_lxsr.encoder.locate import find_model
@@ -263,7 +263,13 @@ def count(path: str | None) -> int | None:
 
 
 def first_text(args: argparse.Namespace, line: list[str], total: int | None) -> "Text":
-    """Return the first text of --input with its origin, to determine the embedding width."""
+    """Return the first line of --input as a `Text`, which determines the embedding width.
+
+    Args:
+        args: options of the command line.
+        line: a list with the first line, or an empty list.
+        total: number of lines of --input, if known.
+    """
     import numpy as np
 
     from fairseq_lxsr.embeddings import Text
@@ -328,7 +334,7 @@ def run_search(args: argparse.Namespace) -> None:
         options.k,
         options.probes,
         find_reranker(encoder, options),
-        read_only_ids(args.only_ids),
+        read_allowed_ids(args.only_ids),
         ranker=find_passage_ranker(encoder) if index.has_passages else None,
         hybrid=options.hybrid,
         score_threshold=options.threshold,
@@ -346,7 +352,7 @@ def run_search(args: argparse.Namespace) -> None:
 
 
 def nonblank_rows(queries: list[str], place: str) -> list[int]:
-    """Return the row indices of the queries that are not blank."""
+    """Return the indices of the queries that are not blank; raise an error if all are blank."""
     rows = []
     for row, query in enumerate(queries):
         if not is_blank(query):
@@ -400,8 +406,8 @@ def print_skipped(num_queries: int, num_filled: int, results: "Sequence[Sequence
 def check_model(index: "CorpusIndex", encoder: "Encoder") -> None:
     """Raise an error if the index was built with another model.
 
-    Stored embeddings without a description do not record their model, so an index of them can only
-    be searched with stored embeddings of the same folder.
+    Stored embeddings without a description do not record their model. An index of such embeddings
+    can only be searched with stored embeddings from the same folder.
     """
     from fairseq_lxsr.embeddings import is_embeddings_folder
 

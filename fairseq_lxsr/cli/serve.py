@@ -55,8 +55,8 @@ def run(args: argparse.Namespace) -> None:
 def api_key(args: argparse.Namespace) -> str | None:
     """Return the API key from the command line or the environment.
 
-    An empty variable of the environment counts as none. An empty option does not, because it may
-    come from a variable that is not set.
+    An empty environment variable is ignored. An empty option is an error, because its value may
+    come from a shell variable that is not set.
     """
     if args.api_key is not None:
         check_key("--api-key", args.api_key)
@@ -93,7 +93,7 @@ def serve(args: argparse.Namespace, options: ServeOptions, listener: socket.sock
 
 
 def default_model(index: "CorpusIndex | None", args: argparse.Namespace) -> str:
-    """Return the model that the index was built with."""
+    """Return the model that the index was built with; raise an error if there is no index."""
     from fairseq_lxsr.cli.search import index_model
 
     if index is None:
@@ -102,7 +102,7 @@ def default_model(index: "CorpusIndex | None", args: argparse.Namespace) -> str:
 
 
 def default_name(encoder: "SentenceEncoder", model: str) -> str:
-    """Return the name of the model folder."""
+    """Return the name of the model folder, or `model` if the encoder has no folder."""
     if encoder.folder is None:
         return str(model)
     return encoder.folder.resolve().name

@@ -46,9 +46,9 @@ class EscapedStream:
 
 
 class Messages(EscapedStream):
-    """Standard error, escaped; if it cannot be written, the messages are dropped.
+    """Standard error with control characters escaped; messages that cannot be written are dropped.
 
-    The command continues without them, and its exit status still reports the result.
+    The command continues without them, and its exit status still says whether it succeeded.
     """
 
     def write(self, text: str) -> int:

@@ -54,7 +54,8 @@ if os.environ["LXSR_TRAIN_SHOWS"] != "fairseq":
     logging.root.handlers = [memory]
     logging.root.setLevel(logging.INFO)
 runpy.run_module("fairseq_cli.train", run_name="__main__", alter_sys=True)"""
-# First Python version on which fairseq fails, because it cannot read the types of its options.
+# From this Python version on, importing fairseq fails, because it cannot read the types of its
+# options.
 TOO_NEW = (3, 14)
 # Options that start training from trained weights.
 CONTINUING = {"--from-model", "--finetune-from-model", "--restore-file", "--continue-once"}
@@ -82,8 +83,8 @@ def add_parser(verbs) -> None:
         type=FILE_NAME,
         metavar="MODEL",
         help="continue training a model without layers: a model folder, or a model of this "
-        "package. DATA_BIN is from `lxsr prepare --from-model MODEL` (default recipe: "
-        "new_language if it has new word pieces, whose training leaves the old ones unchanged; "
+        "package. DATA_BIN must come from `lxsr prepare --from-model MODEL` (default recipe: "
+        "new_language, which leaves the old word pieces unchanged, if DATA_BIN has new ones; "
         "otherwise new_domain)",
     )
     parser.add_argument(
@@ -110,8 +111,9 @@ def run_train(args: argparse.Namespace) -> None:
     command = train_command(recipe, args.data, args.others)
     if recipe.finetunes and not _continues_training(command):
         say(
-            f"lxsr train: warning: --recipe {name} starts from random weights here; it is for "
-            f"--finetune-from-model CHECKPOINT of recipe {recipe.finetunes} and the same width"
+            f"lxsr train: warning: --recipe {name} starts from random weights here, but is meant "
+            "for --finetune-from-model CHECKPOINT, a checkpoint of the same width trained with "
+            f"recipe {recipe.finetunes}"
         )
     if recipe.updates:
         print_length(args, command)
@@ -153,7 +155,7 @@ def shards_of(args: argparse.Namespace) -> list[Path]:
 
 
 def names_of(words: Sequence[str]) -> set[str]:
-    """Return the names of the fairseq-train options that the user gave: `--lr` for `--lr=1`."""
+    """Return the fairseq-train options that the user gave, without values: `--lr` for `--lr=1`."""
     return {word.partition("=")[0] for word in words}
 
 
@@ -194,13 +196,13 @@ def check_fairseq() -> None:
 
 
 def start_fairseq(args: argparse.Namespace, command: Sequence[str]) -> NoReturn:
-    """Replace this process by fairseq-train."""
+    """Replace this process with fairseq-train."""
     shows = "progress"
     if "--log-format" in names_of(args.others):
         shows = "fairseq"
     if args.quiet:
         shows = "errors"
-    # The processes of other GPUs inherit environment variables.
+    # The setting is an environment variable, so that the processes of other GPUs inherit it.
     os.environ["LXSR_TRAIN_SHOWS"] = shows
     ignore = chain.from_iterable(("-W", f"ignore::{warning}") for warning in SILENT_WARNINGS)
     os.execv(sys.executable, [sys.executable, *ignore, "-c", START, *command])
@@ -217,7 +219,7 @@ def run_recipes(args: argparse.Namespace) -> None:
 
 
 def _continues_training(command: Sequence[str]) -> bool:
-    """Return whether training starts from a trained model, given by an option or in --save-dir."""
+    """Return whether training starts from weights given by an option or found in --save-dir."""
     folder = dict(pairwise(command)).get("--save-dir", "checkpoints")
     return not CONTINUING.isdisjoint(command) or Path(folder, "checkpoint_last.pt").is_file()
 

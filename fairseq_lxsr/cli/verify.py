@@ -13,7 +13,7 @@ from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.files.records import check_archive, parse_json
 from fairseq_lxsr.options import file_path
 
-# Advice on how to recreate damaged files, by the name of the description that lists them.
+# Maps the name of a JSON file that lists other files to advice on how to recreate these.
 MAKERS = {
     "config.json": "export the model again, or copy it again",
     "modules.json": "export the model again, or copy it again",
@@ -76,9 +76,11 @@ def files_in(path: Path) -> list[Path]:
 
 
 def verified(file: Path) -> Iterator[tuple[Path, str]]:
-    """Yield each file that has a stored checksum, with its problem, if any.
+    """Check a file, or the files that it lists.
 
-    The problem is empty if the file is intact. Nothing is yielded for a file without checksums.
+    Yields:
+        Each checked file, and its problem; an empty string if it is intact. Nothing is yielded for
+        a file that cannot be checked.
     """
     if file.suffix == ".pt" and not _is_portuguese(file):
         yield file, _checkpoint(file)
@@ -95,7 +97,11 @@ def verified(file: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _description_of(file: Path) -> Path | None:
-    """Return the JSON file that describes a file, or None if it is checked with another file."""
+    """Return the JSON file to check a file with, or None.
+
+    It is FILE.json, or the file itself if it is JSON. None means that FILE cannot be checked, or
+    that it describes another file and is checked together with it.
+    """
     description = file.with_name(f"{file.name}.json")
     if description.is_file():
         return description
@@ -103,7 +109,7 @@ def _description_of(file: Path) -> Path | None:
         return None
     if file.name in MAKERS or not file.with_suffix("").is_file():
         return file
-    # The description is checked together with the file it describes, if that file exists.
+    # `verified` is also called for the file that this one describes, and then checks both.
     return None
 
 
@@ -130,7 +136,7 @@ def _checkpoint(file: Path) -> str:
 
 
 def _unfinished(progress: Path) -> str:
-    """Compare the rows of unfinished embeddings with the recorded progress."""
+    """Compare the rows of unfinished embeddings with the recorded progress; return the problem."""
     from fairseq_lxsr.embeddings import Layout
     from fairseq_lxsr.embeddings.write import CRC_OF_ROWS, EmbeddingsFile
 
@@ -164,12 +170,12 @@ def _scores(file: Path) -> str:
 def _listed(description: Path) -> Iterator[tuple[Path, str]]:
     """Yield the files that a JSON description lists, with the problem of each.
 
-    A description has the SHA-256 of files, the CRC-32 of rows, or only the names of files.
+    A description contains the SHA-256 of files, the CRC-32 of rows, or only the names of files.
     """
     from fairseq_lxsr.encoder.st_checksums import MODULES_FILE, stored_checksums
 
     advice = MAKERS.get(description.name, "embed the text again")
-    advice = f"delete {_with(description)} and {advice}"
+    advice = f"delete {_paths_to_delete(description)} and {advice}"
     try:
         if description.name == MODULES_FILE:
             about: dict[str, Any] = {"files": stored_checksums(description)}
@@ -183,7 +189,7 @@ def _listed(description: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _described(description: Path, about: dict[str, Any], advice: str) -> Iterator[tuple[Path, str]]:
-    """Yield the files that a description lists, given its content."""
+    """Yield the files that the content of a description lists, with the problem of each."""
     file = description.with_suffix("")
     if description.name in MAKERS and isinstance(about.get("files"), dict):
         yield from _hashed_files(description.parent, about["files"], advice)
@@ -207,7 +213,7 @@ def _hashed_files(
 
 
 def _is_ours(description: Path) -> bool:
-    """Return whether a JSON file, judged by its name, describes files of this package."""
+    """Return whether a JSON file describes files written by this package, judging by its name."""
     described = description.with_suffix("")
     unfinished = described.with_name(f"{described.name}.partial")
     return description.name in MAKERS or described.is_file() or unfinished.is_file()
@@ -230,8 +236,8 @@ def _shard(folder: Path, shard: Any) -> tuple[Path, str]:
     return folder / name, f"missing; {MAKERS['shards.json']}"
 
 
-def _with(description: Path) -> str:
-    """Return the paths to delete: the folder, or the description and the file it describes."""
+def _paths_to_delete(description: Path) -> str:
+    """Return the folder, or the description and the file it describes, for a message."""
     if description.name in MAKERS:
         return str(description.parent)
     return f"{description.with_suffix('')} and {description}"
@@ -246,7 +252,11 @@ def _hashed(file: Path, value: Any, advice: str) -> str:
 
 
 def _work(array: Path, about: dict[str, Any]) -> Iterator[tuple[Path, str]]:
-    """Check a work folder: the rows of an interrupted run (`search.resumable`), or an index."""
+    """Check an array in a work folder, which may be unfinished (`search.resumable`).
+
+    Yields:
+        The files of the array, each with its problem; an empty string if it is intact.
+    """
     from fairseq_lxsr.search.resumable import rows_are_intact
 
     value = about["settings"].get("sha256")
@@ -261,12 +271,16 @@ def _work(array: Path, about: dict[str, Any]) -> Iterator[tuple[Path, str]]:
             yield file, problem
 
 
-# Bytes per id in a memory-mapped dataset, by fairseq's code for the data type.
+# Maps fairseq's code for a data type to the number of bytes per id in a memory-mapped dataset.
 ID_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 4, 7: 8, 8: 2, 9: 4}
 
 
 def _dataset(index: Path) -> str:
-    """Check the sizes of a memory-mapped fairseq dataset; stage.json contains its checksums."""
+    """Check the sizes of a memory-mapped fairseq dataset, and return the problem.
+
+    If there is no problem, return an empty string. The checksums of the dataset are in stage.json,
+    and are checked separately.
+    """
     import numpy as np
 
     from fairseq_lxsr.text.data_folder import INDEX_MAGIC
