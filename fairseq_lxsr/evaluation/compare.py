@@ -22,7 +22,7 @@ BLOCK_NUMBERS = 10**7
 # Level below which a p-value is usually called significant.
 SIGNIFICANCE_LEVEL = 0.05
 
-# Latest scores of a system, keyed by what makes scores comparable; one score for each run.
+# Maps `Score.comparable` to the latest such score of each run of a system.
 RunScores = dict[Any, list[Score]]
 
 
@@ -70,10 +70,10 @@ def paired_bootstrap(
 
         low, high, p = paired_bootstrap([run_1, run_2, run_3], [other_1, other_2, other_3])
 
-    The value of a system is the mean of its runs. Each draw uses the same units for all runs of
-    both systems. If a system has several runs, the runs are also drawn with replacement, so that
-    the interval includes the variation between training runs; with a single run, it includes only
-    the choice of units.
+    The value of a system is the mean of its runs. Each draw uses the same units (such as queries)
+    for all runs of both systems. If a system has several runs, the runs are also drawn with
+    replacement, so that the interval includes the variation between training runs; with a single
+    run, it includes only the choice of units.
 
     p is two-sided: the fraction of draws whose difference, shifted to mean zero, is at least as far
     from zero as the observed difference (with one added to numerator and denominator).
@@ -122,8 +122,12 @@ def paired_bootstrap(
 
 
 def pooled(scores: Sequence[Score], value: str) -> Outcomes:
-    """Join the outcomes of one value over several tasks, such as both directions of a language
-    pair."""
+    """Join the outcomes of several tasks, such as both directions of a language pair.
+
+    Args:
+        scores: scores of the tasks.
+        value: name of the value whose outcomes are joined, for example P@1.
+    """
     hits: list[float] = []
     for score in scores:
         hits += score.outcomes[value].hits
@@ -157,7 +161,7 @@ def _draw_values(
     run_counts = generator.multinomial(number, np.full(number, 1 / number), size=len(counts))
     deviation = (run_counts.T * values).mean(axis=0) - mean
     # The mean of R runs drawn with replacement has (R - 1) / R times the variance of the mean of R
-    # new runs.
+    # new runs, so its deviation is enlarged accordingly.
     return mean + math.sqrt(number / (number - 1)) * deviation
 
 
@@ -317,7 +321,7 @@ def _label(score: Score) -> str:
 
 
 def latest(scores: Sequence[Score]) -> dict[Any, Score]:
-    """Return the most recent score for each comparable key."""
+    """Return the last of the scores that are comparable to each other, by `Score.comparable`."""
     return {score.comparable: score for score in scores}
 
 

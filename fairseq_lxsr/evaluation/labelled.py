@@ -1,4 +1,4 @@
-"""Labelled embeddings and classifier settings; no torch import, so that --help stays fast."""
+"""Labelled embeddings and classifier settings. Does not import torch, so that --help is fast."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

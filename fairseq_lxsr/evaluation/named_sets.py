@@ -58,14 +58,14 @@ class Dataset:
         file: path of a language's file in the unpacked archive; {code} is the language code.
         sentences: number of sentences per language.
         codes: language codes in the names of the files.
-        short: maps two-letter language codes to codes.
+        short: maps two-letter language codes to codes of this set.
         url: URL of the archive, or of a page that links to it.
         licence: licence of the text.
         size: archive size in bytes; None if `url` does not point to a fixed archive.
         sha256: archive checksum, or None if `size` is None.
         files: exceptions to `file`, as paths by language code.
-        error_types: path of the xsim++ error types; empty if the set has none.
-        augmented: path of the xsim++ hard negatives; empty if the set has none.
+        error_types: path of the xsim++ error types, with {code}; empty if the set has none.
+        augmented: path of the xsim++ hard negatives, with {code}; empty if the set has none.
     """
 
     name: str
@@ -90,11 +90,13 @@ class Dataset:
         return self.files.get(code, self.file.format(code=code))
 
     def code(self, language: str) -> str:
-        """Return the set's code for a language in any BCP 47 spelling, such as zh, zho_Hant or
-        zh_TW.
+        """Return the code of a language in this test set.
+
+        Args:
+            language: language in any BCP 47 spelling, such as zh, zho_Hant or zh_TW.
 
         Raises:
-            InputError: for an unknown or ambiguous language.
+            InputError: if the language is unknown or ambiguous.
         """
         if language in self.codes:
             return language
@@ -172,7 +174,7 @@ class Dataset:
 
 @cache
 def datasets() -> dict[str, Dataset]:
-    """Map names to all public test sets."""
+    """Return all public test sets by name."""
     registry = json.loads(DATASETS_FILE.read_text(encoding="utf-8"))
     sets = {}
     for row in registry["datasets"]:

@@ -154,7 +154,7 @@ def _json_texts(path: str | Path) -> Iterator[tuple[str, str]]:
 
 
 def _read_relevant(path: str | Path) -> Iterator[tuple[str, str, str, float]]:
-    """Yield the place, query, passage and grade of each line."""
+    """Yield the file and line number, query id, passage id and grade of each line."""
     for number, line in enumerate(read_lines(path), start=1):
         place = f"{path}, line {number}"
         columns = line.split("\t")
@@ -214,8 +214,8 @@ def read_xquad(folder: str, languages: tuple[str, str]) -> PassageSet:
     rows = {question_id: row for row, question_id, _ in _xquad_questions(paragraph_file)}
     if questions.keys() != rows.keys():
         raise InputError(
-            f"{question_file} and {paragraph_file} have different questions; expected two "
-            "XQuAD files"
+            f"{question_file} and {paragraph_file} contain different question ids; expected the "
+            "same XQuAD set in two languages"
         )
     paragraphs = [paragraph["context"] for paragraph in _paragraphs(paragraph_file)]
     return PassageSet(

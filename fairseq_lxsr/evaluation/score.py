@@ -34,8 +34,8 @@ class Outcomes:
 
     Args:
         hits: numerators [U], or the first sample of a correlation.
-        totals: denominators [U], or the second sample; None counts 1 for every unit. The key in
-            JSON is `of`.
+        totals: denominators [U], or the second sample; None means 1 for every unit. Score files
+            store them as `of`.
         correlation: whether the value is 100 times Pearson's correlation of hits and totals
             instead of their ratio.
     """
@@ -116,7 +116,7 @@ class Score:
 
     @property
     def signed_settings(self) -> dict[str, Any]:
-        """Settings to sign, and the version of fairseq-lxsr."""
+        """All settings in the signature, including the version of fairseq-lxsr."""
         return self.settings | {"version": self.version}
 
     @property
@@ -194,7 +194,12 @@ def text_hash(*texts: Sequence[str]) -> str:
 
 
 def text_and_model(model: str, *texts: Sequence[str]) -> dict[str, str]:
-    """Return the last settings in a signature: text hash and model fingerprint."""
+    """Return the last two settings of a signature: the text hash and the model fingerprint.
+
+    Args:
+        model: fingerprint of the model.
+        texts: the texts to hash.
+    """
     return {"text": text_hash(*texts), "model": model}
 
 

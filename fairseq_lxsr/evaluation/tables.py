@@ -215,7 +215,10 @@ def comparable_published(
 
 
 def published_table(scores: Sequence[Score]) -> str:
-    """Format comparable published values with their sources; return an empty string without any."""
+    """Format the published values that are comparable to scores, and list sources that are not.
+
+    Return an empty string if no values of these protocols have been published.
+    """
     selected, left_out = comparable_published(scores)
     blocks = []
     for (protocol, value), rows in selected.items():

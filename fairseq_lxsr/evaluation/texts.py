@@ -120,7 +120,8 @@ def rank(queries: FloatArray, candidates: FloatArray, count: int, metric: str) -
         Row indices of the candidates, best first [Q, count].
 
     Raises:
-        InputError: if the metric is unknown, the embeddings do not match, or there are too few.
+        InputError: if the metric is unknown, the embeddings have different widths or invalid
+            values, or there are too few of them.
     """
     if metric not in RANKING_METRICS:
         raise InputError(f"invalid metric {metric!r}; choose from {', '.join(RANKING_METRICS)}")
@@ -169,11 +170,11 @@ class TextReranker:
         Args:
             queries: embeddings [Q, D].
             candidates: embeddings [M, D], in any order.
-            rows: text row index of every candidate embedding [M].
+            rows: index in `self.candidates` of the sentence of each candidate embedding [M].
             count: number of candidates per query.
 
         Returns:
-            Text row indices, best first [Q, count].
+            Indices in `self.candidates`, best first [Q, count].
         """
         self.reranker.check_depth(count)
         check_pair(queries, candidates)
@@ -187,7 +188,7 @@ class TextReranker:
 
 
 def identities(lines: Sequence[str]) -> IntArray:
-    """Assign an id to each sentence [N]. Identical sentences share an id."""
+    """Assign an integer id to each sentence [N]. Identical sentences have the same id."""
     numbers: dict[str, int] = {}
     return np.array([numbers.setdefault(line, len(numbers)) for line in lines], dtype=np.int64)
 
@@ -195,13 +196,15 @@ def identities(lines: Sequence[str]) -> IntArray:
 def precision_outcomes(
     ranks: Sequence[int], retrieved: IntArray, gold: IntArray
 ) -> dict[str, Outcomes]:
-    """Compute P@k, the fraction of queries whose gold candidate is among the first k retrieved
-    ones.
+    """Compute P@k: the fraction of queries whose gold candidate is among the first k retrieved.
 
     Args:
         ranks: values of k.
-        retrieved: candidates of every query, best first [Q, K].
-        gold: gold candidate of every query [Q].
+        retrieved: indices of the candidates retrieved for every query, best first [Q, K].
+        gold: index of the gold candidate of every query [Q].
+
+    Returns:
+        The outcomes by name, for example `P@1`.
     """
     hits = retrieved == gold[:, None]
     return {f"P@{k}": Outcomes(as_units(hits[:, :k].any(axis=1))) for k in ranks}

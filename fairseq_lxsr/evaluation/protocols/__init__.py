@@ -9,11 +9,12 @@ if TYPE_CHECKING:
 # Module, class and help text of every protocol. Only the module of the requested protocol is
 # imported, because protocol modules import numpy, and some also torch.
 PROTOCOLS = {
-    "bucc": ("bucc", "Bucc", "mining translations in monolingual text, F1, in several forms"),
+    "bucc": ("bucc", "Bucc", "mining of translations in monolingual text: F1, in several forms"),
     "minimal-pairs": (
         "minimal_pairs",
         "MinimalPairs",
-        "is a translation closer to the true sentence than to an altered one",
+        "minimal pairs: how often a translation is closer to the true sentence than to an altered "
+        "one",
     ),
     "mldoc": ("documents", "MLDoc", "document classification across languages"),
     "mteb-bitext": (
@@ -24,7 +25,7 @@ PROTOCOLS = {
     "passages": (
         "passages",
         "Passages",
-        "passage retrieval: do questions find their paragraphs; MRR@10, R@1, R@10, nDCG@10",
+        "passage retrieval: MRR@10, R@1, R@10 and nDCG@10 of the paragraphs found for questions",
     ),
     "sts": (
         "sts",
@@ -34,21 +35,21 @@ PROTOCOLS = {
     "tatoeba": (
         "similarity_search",
         "Tatoeba",
-        "similarity search by cosine, error rate in both directions",
+        "similarity search by cosine: error rate in both directions",
     ),
     "titles": ("documents", "Titles", "title classification across languages"),
     "xnli": ("xnli", "Xnli", "natural language inference across languages"),
     "xsim": (
         "similarity_search",
         "Xsim",
-        "similarity search by margin, error rate in both directions",
+        "similarity search by margin: error rate in both directions",
     ),
     "xsim++": (
         "xsim_plus_plus",
         "XsimPlusPlus",
-        "xsim with hard negatives among the candidates, error rate by type, in one direction",
+        "xsim with hard negatives among the candidates: error rate by type, in one direction",
     ),
-    "xsr": ("xsr", "SentenceRetrieval", "sentence retrieval, P@1, P@5, P@10 in both directions"),
+    "xsr": ("xsr", "SentenceRetrieval", "sentence retrieval: P@1, P@5 and P@10 in both directions"),
 }
 
 

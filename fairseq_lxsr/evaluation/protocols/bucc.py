@@ -49,7 +49,7 @@ from fairseq_lxsr.vectors import MinedPairs, mine
 # Gold pairs as (source row, target row) tuples.
 Gold = set[tuple[int, int]]
 CURVE_POINTS = 200
-# Replaces infinite scores, which score files cannot hold.
+# Replaces infinite scores, which score files cannot contain.
 LARGEST_THRESHOLD = LARGEST_NUMBER / 2
 
 
@@ -152,8 +152,9 @@ def correct(mined: MinedPairs, gold: Gold) -> np.ndarray:
 def best_threshold(mined: MinedPairs, gold: Gold) -> float:
     """Find the finite threshold with the highest F1.
 
-    The threshold lies half-way between the last pair to keep and the next one. Pairs with equal
-    scores are kept or dropped together. Pairs with a score of minus infinity are dropped.
+    The threshold lies half-way between the scores of the last pair to keep and of the next one. If
+    there is no next one, it is the score of the last pair. Pairs with equal scores are kept or
+    dropped together. Pairs with a score of minus infinity are dropped.
 
     Args:
         mined: mined pairs in descending order of score.
@@ -237,7 +238,7 @@ def distinct_sentences(text: Text) -> tuple[Text, np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True, kw_only=True)
 class BuccMining:
-    """Mining options. Unset options are None, because the mteb forms do not support them."""
+    """Mining options, which the mteb forms reject. An option that is not given is None."""
 
     k: int | None = option("number of neighbours per sentence (default: 4)", None, at_least(1))
     margin: str | None = option("margin function (default: ratio)", None, MARGINS)

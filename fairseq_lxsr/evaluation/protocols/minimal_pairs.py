@@ -26,7 +26,7 @@ AUXILIARY = re.compile(
     r"\b(is|are|was|were|can|could|will|would|should|must|may|might|has|had)\b (?!not\b|n't)"
 )
 NUMBER = re.compile(r"(?<![\w.,])\d{1,4}(?![\w.,]\d|\w)")
-# A noun ends its phrase if it is followed by punctuation or one of these words, but not by a noun.
+# A noun is the last word of its phrase if punctuation or one of these words follows it.
 FUNCTION_WORDS = (
     "of|in|on|at|to|for|by|from|with|as|is|are|was|were|has|had|will|can|that|who|which|than|into"
 )
@@ -105,7 +105,7 @@ class Changed:
 
 
 def change(english: Sequence[str]) -> dict[str, Changed]:
-    """Apply every rule to every sentence, and map the rules to the altered sentences."""
+    """Apply every rule to every sentence, and return the altered sentences by rule."""
     pairs = {name: Changed([], []) for name in RULES}
     for row, sentence in enumerate(english):
         for name, rule in RULES.items():

@@ -105,7 +105,11 @@ def retrieve(test: PassageSet, encoder: Encoder, metric: str) -> IntArray:
 
 
 def _search_index(test: PassageSet, encoder: Encoder, depth: int, hybrid: bool) -> IntArray:
-    """Build an index of the passages like a user would, and search it."""
+    """Build a passage index, as `lxsr index --passages` does, and search it.
+
+    Returns:
+        Row indices of the best passages [Q, depth]; -1 marks a missing passage.
+    """
     ranker = PassageRanker(encoder)
     with TemporaryDirectory() as folder:
         index = CorpusIndex.build(
@@ -198,21 +202,21 @@ class Passages(Protocol):
                     test = read_xquad(str(self.data), pair)
                 if self.distractors:
                     test = test.with_distractors(self.distractors)
-                # BM25 does not encode long texts, so every metric has its own list and its own
-                # count.
+                # Long texts are counted for each list of scores. The metrics are in separate
+                # lists, because BM25 does not encode any text.
                 for metric in self.metric:
                     yield [self.score(test, encoder, metric)]
 
         return Plan(measure, paths)
 
     def _files(self) -> PassageFiles | None:
-        """Return the files of queries, passages and relevant pairs, or None for --dataset."""
+        """Return the files of queries, passages and relevant pairs; None if --dataset is given."""
         has_files = bool(self.queries or self.passages or self.relevant)
         if self.dataset:
             if not (self.data and self.lang_pairs) or has_files:
                 raise InputError(
-                    f"--dataset {self.dataset} requires --data FOLDER and --lang-pairs, without "
-                    "--queries, --passages and --relevant"
+                    f"--dataset {self.dataset} requires --data FOLDER and --lang-pairs, and cannot "
+                    "be combined with --queries, --passages and --relevant"
                 )
             return None
         if self.data and not has_files:

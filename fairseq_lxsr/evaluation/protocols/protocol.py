@@ -93,7 +93,7 @@ class Protocol:
         return replace(plan, measure=lambda encoder: self._measure(plan, encoder))
 
     def prepare(self) -> Plan:
-        """Return the plan. It ignores `on_long`, which `plan` applies."""
+        """Return the plan of this protocol; `plan` then applies `on_long` to it."""
         raise NotImplementedError
 
     def _measure(self, plan: Plan, encoder: "Encoder") -> "Iterator[list[Score]]":
@@ -162,8 +162,8 @@ class AlignedText:
             return [self._template_files(source, target) for source, target in self.pairs()]
         if self.dataset:
             raise InputError(
-                f"--dataset {self.dataset} requires --data FOLDER and --lang-pairs, "
-                "without --source and --target"
+                f"--dataset {self.dataset} requires --data FOLDER and --lang-pairs, and cannot be "
+                "combined with --source and --target"
             )
         return [self._single_pair()]
 

@@ -43,7 +43,7 @@ def error_rate(
         protocol: `tatoeba` or `xsim`.
         target_ids: ids of the target sentences from `texts.identities` [N]; retrieving a sentence
             identical to the translation is not an error. None if all sentences differ.
-        reranker: replaces the ranking of the protocol.
+        reranker: if given, ranks the target sentences instead of the protocol's metric.
 
     Raises:
         InputError: if the embeddings do not match, or there are too few.

@@ -100,7 +100,7 @@ def _read_rows(path: str | Path, columns: tuple[int, ...]) -> Iterator[tuple[int
 
 
 def _is_column_name(text: str) -> bool:
-    """Return whether the rating in the first line is a column name, not a missing number."""
+    """Return whether the text in the rating column is a column name, not a word such as `nan`."""
     name = text.strip().casefold()
     return bool(re.fullmatch(r".*[^\W\d_]{2}.*(?<!nan|inf|ull|one)", name))
 
@@ -141,7 +141,7 @@ def _unit_length(rows: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def ranks(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Rank numbers [N], starting from 1. Ties share the mean of their ranks, as in SciPy."""
+    """Rank numbers [N], from 1 for the smallest. Equal numbers get their mean rank, as in SciPy."""
     _, place, counts = np.unique(x, return_inverse=True, return_counts=True)
     last = counts.cumsum()
     return (last - (counts - 1) / 2)[place]

@@ -1,4 +1,7 @@
-"""XNLI: entailment, contradiction or neutral (Conneau et al. 2018), trained in one language.
+"""XNLI: natural language inference across languages (Conneau et al. 2018).
+
+A classifier labels sentence pairs as entailment, contradiction or neutral. It is trained in one
+language.
 
 The published files are xnli.test.tsv and xnli.dev.tsv with a header, and multinli.train.en.tsv or
 the MultiNLI file. Other text is read from LANG.SPLIT.tsv with lines

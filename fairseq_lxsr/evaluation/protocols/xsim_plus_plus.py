@@ -150,6 +150,9 @@ def score_among_changed(
         target: their translations [N].
         augmented: hard negatives of the translations.
         encoder: encoder of all texts.
+
+    Returns:
+        A score with the error rate, in total and by error type.
     """
     check_aligned(source, target)
     check_enough_for_margin("xsim++", len(source))

@@ -31,7 +31,7 @@ _WORD = re.compile(r"[^\W_]")
 
 @dataclass(frozen=True)
 class RetrievalSet:
-    """Aligned sentences, the first of which are the queries.
+    """Aligned sentences of a retrieval test. The first ones on each side are the queries.
 
     Args:
         source: source sentences [M].
@@ -58,8 +58,8 @@ def select(
 ) -> RetrievalSet:
     """Select the sentence pairs that the protocol evaluates.
 
-    Sentences are lower-cased (like the released code of Mao et al. 2021; the paper does not say),
-    pairs with an empty or repeated side are dropped, and 200,000 pairs are drawn.
+    Sentences are lower-cased (as in the released code of Mao et al. 2021; the paper does not say),
+    pairs with an empty or repeated side are dropped, and up to 200,000 pairs are drawn.
 
     Args:
         pairs: source and target sentences.
@@ -122,7 +122,7 @@ def precision_at(
         candidates: embeddings [M, D]; candidate i is the translation of query i.
         metric: ranking metric; see `texts.rank`.
         seed: random seed for ordering candidates with equal scores.
-        reranker: replaces the metric.
+        reranker: if given, ranks the candidates instead of the metric.
     """
     order = np.random.default_rng(seed).permutation(len(candidates))
     if reranker:
