@@ -101,13 +101,16 @@ def _read(name: str) -> Recipe:
     )
 
 
-def override(options: Mapping[str, Value], by: Mapping[str, Value]) -> dict[str, Value]:
-    """Return `options`, updated with the options in `by`."""
+def override(options: Mapping[str, Value], changes: Mapping[str, Value]) -> dict[str, Value]:
+    """Return `options`, updated with the options in `changes`.
+
+    If `changes` sets the training length, both options that set it in `options` are removed.
+    """
     merged = dict(options)
-    if LENGTH & by.keys():
+    if LENGTH & changes.keys():
         for name in LENGTH:
             merged.pop(name, None)
-    return merged | dict(by)
+    return merged | dict(changes)
 
 
 def table() -> str:

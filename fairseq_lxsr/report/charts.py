@@ -44,7 +44,7 @@ class Chart:
     Attributes:
         title: chart title.
         figure: plotly figure.
-        summary: description in words.
+        summary: text that describes the chart.
         head: column names of the table.
         rows: table rows.
         digits: number of decimals in the table.
@@ -59,7 +59,7 @@ class Chart:
 
 
 def named(model: str) -> str:
-    """Describe a fingerprint: `trained (03aaeaa19eee)` or `untrained (03aaeaa19eee)`."""
+    """Format a model's fingerprint as `trained (03aaeaa19eee)` or `untrained (03aaeaa19eee)`."""
     fingerprint = model.removesuffix("-untrained")
     state = "trained" if fingerprint == model else "untrained"
     return f"{state} ({fingerprint})"
@@ -105,7 +105,7 @@ def _table_row(row: Sequence[Cell], digits: int) -> str:
 
 def drawing(chart: Chart) -> str:
     """Return the HTML of a chart with its description and table; a script draws the chart."""
-    # The JSON must not end the script element.
+    # Without this, `</script>` in the JSON would end the script element.
     figure = chart.figure.to_json().replace("<", "\\u003c")
     caption = f"{chart.title}: as a table"
     return (
@@ -192,10 +192,10 @@ def _mark_exported(figure: go.Figure, logs: Sequence[Curves]) -> str:
         if log.exported is None:
             continue
         label = f"exported: update {log.exported:,}"
-        sentence = f" The exported model is that of update {log.exported:,}."
+        sentence = f" The exported model comes from update {log.exported:,}."
         if len(logs) > 1:
             label = f"{log.name} {label}"
-            sentence = f" The exported model of {log.name} is that of update {log.exported:,}."
+            sentence = f" The exported model of {log.name} comes from update {log.exported:,}."
         # Place the label on the side towards the middle of the chart, where there is space.
         position = "top right"
         if 2 * log.exported > last_update:
@@ -256,7 +256,7 @@ def threshold_chart(curves: Mapping[str, Mapping[str, Sequence[float]]]) -> Char
     Args:
         curves: threshold curves of the scores, keyed by row name.
     """
-    figure = _figure({"title": "least score"}, {"title": "percent", "range": [0, 101]})
+    figure = _figure({"title": "minimum score"}, {"title": "percent", "range": [0, 101]})
     rows: list[tuple[Cell, ...]] = []
     descriptions = []
     for colour, (name, curve) in zip(cycle(COLOURS), curves.items(), strict=False):
@@ -277,7 +277,7 @@ def threshold_chart(curves: Mapping[str, Mapping[str, Sequence[float]]]) -> Char
         "Precision and recall by threshold",
         figure,
         "; ".join(descriptions) + ".",
-        ("task", "least score", "precision", "recall"),
+        ("task", "minimum score", "precision", "recall"),
         rows,
         digits=3,
     )

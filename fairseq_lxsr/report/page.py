@@ -159,19 +159,23 @@ def _retrieval_verdict(samples: Sequence[Sample]) -> str:
                 percent += count * accuracy
     pairs = " or ".join(dict.fromkeys(f"{sample.pairs:,}" for sample in samples))
     return (
-        f"{percent / sentences:.1f} % of the sentences find their translation first, among {pairs}."
+        f"For {percent / sentences:.1f} % of the sentences, the translation is the nearest of "
+        f"{pairs} candidates."
     )
 
 
 def _arrow(task: str) -> str:
-    """Return the display name of a task."""
+    """Return the display name of a task, for example `en → fr`."""
     return task.replace("->", " → ")
 
 
 def content_policy(*scripts: str) -> str:
-    """Return a policy that allows only these scripts and the page's own styles and images.
+    """Return a Content Security Policy that allows only these scripts, inline styles and images.
 
-    No other host is allowed (Content Security Policy 3, W3C).
+    The page cannot load anything from another host (Content Security Policy 3, W3C).
+
+    Args:
+        scripts: text of each script, without the script element.
     """
     hashes = []
     for script in scripts:
@@ -318,7 +322,7 @@ def _sample(sample: Sample) -> list[str]:
 
 def _errors(sample: Sample) -> str:
     if not sample.errors:
-        return "<p>None: every sentence finds its translation first.</p>"
+        return "<p>None: the nearest neighbour of every sentence is its translation.</p>"
     first, second = sample.languages
     names = ("sentence", "nearest neighbour", "cosine", "translation", "its cosine", "its rank")
     rows = []

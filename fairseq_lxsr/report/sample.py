@@ -179,9 +179,9 @@ def _direction(
 def _errors(
     source: Sequence[str], target: Sequence[str], left: FloatArray, right: FloatArray
 ) -> list[RetrievalError]:
-    """Return the source sentences with the largest errors.
+    """Return the `MAX_ERRORS` largest retrieval errors of source sentences, largest first.
 
-    They are sorted by how far the neighbour's cosine exceeds the translation's cosine.
+    The size of an error is the neighbour's cosine minus the translation's cosine.
     """
     cosines, neighbours = nearest_neighbours(left, right, 1)
     identity = identities(target)

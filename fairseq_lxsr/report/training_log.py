@@ -25,7 +25,7 @@ class Curves:
         name: name of the log.
         train: training values: {name: {update: value}}.
         valid: validation values, in the same form.
-        exported: update whose weights the exported model has; None if unknown.
+        exported: update at which the weights of the exported model were saved; None if unknown.
     """
 
     name: str
@@ -68,7 +68,8 @@ def _values_in_line(line: str) -> tuple[bool, dict[str, float]]:
     """Parse a line of a log.
 
     Returns:
-        Whether the values are from validation, and the values, which are empty for other lines.
+        Whether the values are from validation, and the values by name. A line without values gives
+        an empty dict.
     """
     start = line.find("{")
     if start >= 0 and '"num_updates"' in line:

@@ -75,7 +75,7 @@ def test_it_begins_with_date_size_and_verdict_and_published_scores_come_last(pag
     percents = [row[3] for row in charts.length_chart(contents()[2][0]).rows]
     assert len(percents) == 2, "all have a few words, so a direction is one bucket"
     assert (
-        f'class="verdict">{sum(percents) / 2:.1f} % of the sentences find their translation first, among 60.<'
+        f'class="verdict">For {sum(percents) / 2:.1f} % of the sentences, the translation is the nearest of 60 candidates.<'
         in text
     )
     titles = re.findall(r"<h2>([^<&]+)", text)
