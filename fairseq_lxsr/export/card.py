@@ -129,7 +129,7 @@ STATIC_TAGS = ("model2vec", "static-embeddings")
 # Size of the text on which the speed is measured.
 TIMED_SENTENCES = 2000
 TIMED_PIECES = 20
-# Options that have no effect if the weight of their loss is 0.
+# Maps the weight of a loss to the options that have no effect if it is 0.
 OPTIONS_OF_WEIGHT = {
     "gen_weight": ("target_weights", "target_ids", "target_overlap"),
     "align_weight": ("align_similarity", "align_temperature"),
@@ -172,7 +172,7 @@ def write_card(
     if exported is None:
         exported = encoder
     if not name:
-        # The folder may be `.`, which has no name of its own.
+        # The folder may be `.`, so the name of the resolved path is used.
         name = Path(folder).resolve().name
     _check_scores(scores, encoder, folder)
     needs_flag = bool(unsupported_feature(exported))
@@ -221,7 +221,7 @@ def _check_scores(scores: Sequence[Score], encoder: Any, folder: str | Path) -> 
 
 
 def sentences_per_second(encoder: Any, symbols: Sequence[str]) -> float:
-    """Measure the speed of `encode` on this machine, after a short warm-up.
+    """Measure how many sentences per second `encode` embeds on this machine, after a warm-up.
 
     Args:
         encoder: a `SentenceEncoder`.
@@ -351,7 +351,7 @@ def _training_section(training: dict[str, Any], size: Any) -> str:
         "objective": training.get("objective"),
     }
     for name, value in _effective_options(training).items():
-        # 0, False and None switch an option off.
+        # An option with the value 0, False or None is disabled.
         if value:
             rows[name.replace("_", " ")] = value
     rows["layers"] = _layers(size)

@@ -12,7 +12,7 @@ SCORES = "Scores"
 SIZE = "Size and speed"
 LICENCE_FIELDS = ("license", "license_name", "license_link")
 INDEX_FIELD = "model-index"
-# The row of the fingerprint; `model` is its name in the cards of earlier versions.
+# Matches the table row with the fingerprint. Cards of earlier versions call it `model`.
 _FINGERPRINT = re.compile(r"^\| (?:fingerprint|model) \| (\S+) \|$", re.MULTILINE)
 
 
@@ -22,7 +22,7 @@ class EarlierCard:
 
     Attributes:
         metadata: values of the front matter by name.
-        sections: the sections by heading, with their headings.
+        sections: maps each heading to the text of its section, including the heading.
     """
 
     metadata: Mapping[str, Any]
@@ -65,7 +65,14 @@ class EarlierCard:
         return SCORES in self.sections and "|" in self.sections[SCORES]
 
     def index(self, name: str) -> dict[str, Any]:
-        """Return the scores in the format of model hubs, with another model name."""
+        """Return the scores in the format of model hubs, under another model name.
+
+        Args:
+            name: the new model name.
+
+        Returns:
+            The `model-index` field of the metadata; {} if the card has none.
+        """
         entries = self.metadata.get(INDEX_FIELD)
         if not isinstance(entries, list) or not entries or not isinstance(entries[0], dict):
             return {}
@@ -80,6 +87,6 @@ def _metadata(front_matter: str) -> dict[str, Any]:
         try:
             metadata[name] = json.loads(value)
         except ValueError:
-            # Somebody has edited the card; its other lines are still read.
+            # The line was edited by hand. The other lines may still be valid.
             continue
     return metadata

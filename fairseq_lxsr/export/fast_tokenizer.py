@@ -41,7 +41,7 @@ NONCHARACTER = "\ufdd0"
 UNKNOWN_COST = 10.0
 # Penalty of special symbols relative to the least likely piece: they are never chosen.
 NEVER_COST = 1e4
-# Texts for comparing both tokenizers, in addition to the user's text.
+# Texts on which an exported model is compared with the original, in addition to the user's text.
 SAMPLE = (
     "The quick brown fox jumps over the lazy dog.",
     "  Où   est la bibliothèque ?  Ça coûte 12,50 €… «\u00a0ici\u00a0» ",
@@ -65,18 +65,18 @@ _CASED = r"[\p{Lu}\p{Ll}\p{Lt}]"
 FINAL_SIGMA = rf"(?<={_CASED}|{_CASED}[.':\u2019\p{{M}}])Σ(?![.':\u2019\p{{M}}]*{_CASED})"
 # A second dot after a dotted letter, with at most two marks in between.
 DOT_AFTER_DOT = f"(?<={DOTTED}|{DOTTED}{MARKS}|{DOTTED}{MARKS}{MARKS}){DOT}"
-# Korean syllables as single letters, and in SentencePiece's composed form.
+# Maps the single letters of some Korean syllables to the form that SentencePiece composes.
 SYLLABLES = {"\u1112\u1161\u11ab": "\ud55c", "\u1100\u1173": "\uadf8"}
 # Positions where Unicode NFC composes letters but SentencePiece does not: before marks, for which
 # SentencePiece has its own rules, and between a syllable and a final consonant.
 NOT_COMPOSED = r"(?<=.)(?=\p{M})|(?<=[\uac00-\ud7a3])(?=[\u11a8-\u11c2])"
-# A mark after a letter with marks, or after a letter that Unicode NFKC replaces with others.
+# The position of a mark after another mark, or after a letter that Unicode NFKC replaces.
 MARK_AFTER_COMPOSED = "(?<=[\\p{M}Ĳĳ\u3131-\u318eٵ-ٸ\ufb00-\ufefc\uff00-\uffef])(?=\\p{M})"
 
 
-# The only mark that composes with letters that are folded
+# The only mark that composes with letters that are folded.
 HAMZA_ABOVE = "\u0654"
-# Thai and Lao vowels that the library joins to the letter before them, as it does with marks
+# Thai and Lao vowels that the library joins to the letter before them, as it does with marks.
 VOWELS_AM = "\u0e33\u0eb3"
 
 
@@ -250,7 +250,10 @@ def _visible_text(tokenizer: Tokenizer) -> list[dict[str, Any]]:
 
 
 def _rules(letters: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return normalizer steps for replacements that SentencePiece makes in one compiled step."""
+    """Return a normalizer step that replaces letters, or no step if there are none to replace.
+
+    SentencePiece compiles the replacements, because one step is faster than one per letter.
+    """
     if not letters:
         return []
     lines = []
@@ -298,7 +301,7 @@ def _normal_form(tokenizer: Tokenizer, file: SentencePieceFile) -> list[dict[str
             *_syllables(tokenizer),
             _replace({"String": NONCHARACTER}, ""),
         ]
-        # The library normalizes letters one by one.
+        # The library normalizes single letters, so sequences are replaced separately.
         for text, replacement in matching_rules(tokenizer, folding.sequences()).items():
             steps.append(_replace({"String": text}, replacement))
         if is_lowercased and not is_version_1:
@@ -325,7 +328,7 @@ def _compositions(tokenizer: Tokenizer, file: SentencePieceFile) -> list[dict[st
 def _separated_marks(tokenizer: Tokenizer) -> list[dict[str, Any]]:
     """Return the step that separates folded letters from marks and joiners after them.
 
-    The library would replace the letter and the mark by the replacement of the letter.
+    Otherwise the library would replace the letter together with the mark, which would be lost.
     """
     composed: list[tuple[int, int]] = []
     uncomposed: list[tuple[int, int]] = []

@@ -33,7 +33,8 @@ from fairseq_lxsr.text.tokenizer import SPECIAL, Tokenizer, hash_symbols, read_d
 # this network has, and otherwise by the task.
 MARKERS = {"layers.0.ahead.weight_hh_l0": "laser", "tag": "tlaser"}
 TASKS = ("xling_sent", "sent_context")
-# Omitted options: where and how long training ran, and options stored elsewhere in config.json.
+# Options that are omitted from the `options` in config.json: they only say where and how long
+# training ran, or are stored elsewhere in config.json.
 OPTIONS_OF_RUN = (
     "_name",
     "continue_once",
@@ -183,6 +184,9 @@ def describe_training(state: dict[str, Any], shards: Sequence[Path]) -> dict[str
         state: checkpoint content; see `read_checkpoint`.
         shards: data folders of the training; pairs of folders that no longer exist are not
             counted.
+
+    Returns:
+        The value of `training` in config.json.
     """
     cfg = state["cfg"]
     task = cfg["task"]
@@ -245,6 +249,9 @@ def build_encoder(
         symbols: symbols of the dictionary.
         dictionary: dictionary file, for error messages.
         checkpoint: checkpoint file, for error messages.
+
+    Returns:
+        The network, in evaluation mode.
 
     Raises:
         InputError: if the checkpoint was trained with another dictionary, or not written by this
@@ -321,6 +328,12 @@ def expected_embeddings(
         probabilities: probability that training split each of the V pieces; see
             `segmentations.expected_rows`.
         checkpoint: checkpoint file, for error messages.
+
+    Returns:
+        The expected embeddings, in the shape and type of `table`.
+
+    Raises:
+        InputError: if there is not one valid probability for each symbol.
     """
     is_valid = (
         isinstance(probabilities, list)
@@ -343,12 +356,15 @@ def expected_embeddings(
 def network_class(
     state: dict[str, Any], weights: dict[str, Tensor], checkpoint: str | Path
 ) -> type[SentenceNetwork]:
-    """Return a checkpoint's network class.
+    """Return the class of the network in a checkpoint.
 
     Args:
         state: checkpoint content; see `read_checkpoint`.
         weights: encoder weights, which identify the network in checkpoints of version 0.1.
         checkpoint: checkpoint file, for error messages.
+
+    Raises:
+        InputError: if the network is unknown.
     """
     networks = all_networks()
     name = state["task_state"].get(ARCHITECTURE)

@@ -1,7 +1,7 @@
 """Exports a model folder to sentence-transformers.
 
-If sentence-transformers modules can compute the same embeddings, the folder loads without this
-package; docs/encoding.md lists the models.
+If sentence-transformers modules can compute the same embeddings, the folder can be loaded without
+this package; docs/encoding.md lists the models.
 """
 
 import json
@@ -67,9 +67,9 @@ MODEL2VEC = {
 MODEL2VEC_LENGTH = 1_000_000
 # Private-use characters, which do not occur in ordinary text.
 PRIVATE_CHARACTERS = range(0xE000, 0xF900)
-# All other settings keep their defaults.
+# Content of config_sentence_transformers.json; other settings keep their defaults.
 SETTINGS = {"model_type": "SentenceTransformer", "similarity_fn_name": "cosine"}
-# Names of a layer's submodules in BERT, and in the network of this package.
+# Maps the names of a layer's submodules in BERT to their names in the network of this package.
 LAYER_NAMES = {
     "attention.output.dense": "self_attn.out_proj",
     "attention.output.LayerNorm": "self_attn_layer_norm",
@@ -101,15 +101,17 @@ def export_sentence_transformers(
             layers loads in sentence-transformers and model2vec without this package. The result
             is worse at distinguishing sentences that differ only in word order.
         dtype: type of the stored weights, one of `options.STATIC_TYPES`; types other than
-            float32 require a model without layers and word order. With int8, each row has a factor.
+            float32 require a model without layers and word order. With int8, the folder also
+            contains a float32 factor for each row of the table.
 
     Returns:
-        The largest difference in any coordinate of any sentence's embeddings; None
-        if a model without layers could not be compared, because sentence-transformers is missing.
+        The largest difference between a coordinate of an original embedding and of the exported
+        one, including the rounding to `dtype`; None if a model without layers could not be
+        compared, because sentence-transformers is missing.
 
     Raises:
         InputError: if a library is missing, if the embeddings differ, or if `drop_order` or
-            `dtype` is set for a model that cannot have it.
+            `dtype` is set for a model that does not support it.
     """
     if drop_order:
         encoder = without_order(encoder)
@@ -131,7 +133,7 @@ def check_dtype(encoder: SentenceEncoder, dtype: str) -> None:
     """Check that a model can be exported in a type of weights.
 
     Raises:
-        InputError: if the type is unknown, or the model needs float32.
+        InputError: if the type is unknown, or the model can only be exported in float32.
     """
     if dtype not in STATIC_TYPES:
         raise InputError(f"dtype is {shown(dtype)}; expected one of {', '.join(STATIC_TYPES)}")
@@ -175,8 +177,8 @@ def write_for_st(
         return None
     sentences = [*SAMPLE, *sample]
     if not needs_package and not is_bag:
-        # A BERT embeds the unknown pieces of a sentence without a known word; this
-        # package returns zeros.
+        # Sentences without a known word are not compared: BERT embeds their unknown pieces, but
+        # this package returns zeros.
         _, lengths = encoder.tokenizer.encode_known(sentences)
         sentences = list(compress(sentences, lengths))
     difference = _compare(encoder, work, sentences, normalize)
@@ -222,10 +224,10 @@ def without_order(encoder: SentenceEncoder) -> SentenceEncoder:
 
 
 def _rounded(encoder: SentenceEncoder, dtype: str) -> SentenceEncoder:
-    """Return an encoder whose table has the values that a folder of this type stores."""
+    """Return an encoder whose table is rounded to the values that a folder of this type stores."""
     table: np.ndarray | PackedTable
     if dtype == "int8":
-        # Codes of 4 bits are exact in 8 bits.
+        # A table that is already packed, also in 4 bits, is stored in 8 bits without rounding.
         table = encoder.packed_table or PackedTable(*to_int8(encoder.weights[TABLE]))
     else:
         root = np.float32(encoder.size.embed_dim**0.5)
@@ -241,7 +243,7 @@ def _compare(
     _silence_transformers()
     model = load_folder(folder, "cpu")
     embeddings = model.encode(sentences, batch_size=8, show_progress_bar=False)
-    # Without a counter, `encode` would log how many of these sentences were cut.
+    # Without a counter, `encode` would log how many of these sentences were truncated.
     counts: Counter[str] = Counter()
     expected = encoder.encode(sentences, device="cpu", normalize=normalize, counts=counts)
     differences = np.abs(embeddings - expected).max(axis=1)
@@ -315,7 +317,7 @@ def write_static(
 ) -> None:
     """Write an encoder without layers and word order as a `StaticEmbedding`; torch is not needed.
 
-    model2vec reads the same files. For dtypes other than float32, the table is already rounded;
+    model2vec can load the same files. If `dtype` is not float32, the table must already be rounded;
     see `_rounded`.
     """
     size = encoder.size
@@ -386,7 +388,10 @@ def as_module(encoder: SentenceEncoder) -> Any:
 
 
 def as_bert(encoder: SentenceEncoder) -> Any:
-    """Convert an encoder with post-LayerNorm layers to a `SentenceTransformer` with a BERT."""
+    """Convert an encoder with post-LayerNorm layers to a `SentenceTransformer` with a BERT model.
+
+    The model has mean pooling.
+    """
     from sentence_transformers import SentenceTransformer
     from transformers import PreTrainedTokenizerFast
 
@@ -403,12 +408,12 @@ def as_bert(encoder: SentenceEncoder) -> Any:
             tokenizer_object=tokenizer,
             model_max_length=encoder.model.config.max_positions,
             **special_tokens,
-            # Special token names in a sentence are plain text.
+            # The name of a special token in a sentence is treated as plain text.
             split_special_tokens=True,
             model_input_names=["input_ids", "attention_mask"],
         ).save_pretrained(plain)
         bert(encoder.model, len(symbols), encoder.tokenizer.unknown).save_pretrained(plain)
-        # Loading a plain BERT adds mean pooling.
+        # If the folder contains only a BERT model, SentenceTransformer adds mean pooling.
         return SentenceTransformer(plain, device="cpu")
 
 

@@ -1,6 +1,6 @@
 """A sentence-transformers module for any encoder of this package.
 
-Exported folders name the class by its import path, so it must not move.
+Exported folders contain the import path of the class, so the class must not be moved.
 """
 
 import json
@@ -118,11 +118,19 @@ class SentenceModule(Module):
             row[:length] = ids[:length]
         return {"input_ids": torch.from_numpy(tokens)}
 
-    # Name in older versions.
+    # The name of this method in older versions of sentence-transformers.
     tokenize = preprocess
 
     def forward(self, features: dict[str, Any], **options: Any) -> dict[str, Any]:
-        """Add `sentence_embedding` [B, E] to the features; zeros for an empty sentence."""
+        """Add `sentence_embedding` [B, E] to the features; it is zero for an empty sentence.
+
+        Args:
+            features: `input_ids` [B, T] from `preprocess`.
+            **options: ignored.
+
+        Returns:
+            The same dict.
+        """
         tokens = features["input_ids"]
         padding = self.network.config.padding_idx
         # Networks need at least one position.
@@ -148,7 +156,7 @@ class SentenceModule(Module):
         """Return E, the dimension of an embedding."""
         return self.network.config.output_dim
 
-    # Name in older versions.
+    # The name of this method in older versions of sentence-transformers.
     get_sentence_embedding_dimension = get_embedding_dimension
 
 

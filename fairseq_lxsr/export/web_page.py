@@ -42,7 +42,7 @@ READABLE_TYPES = {NORMAL, 2, 3, 5}
 ALGORITHMS = {UNIGRAM: "unigram", BPE: "bpe"}
 # The data is split into parts of this size, so that the page shows how much of it has been loaded.
 PART_CHARACTERS = 1 << 20
-# The script after each part.
+# The script after each part, which advances the progress bar.
 STEP = 'document.getElementById("progress").value++;'
 # A regular expression that matches nothing.
 NOTHING = "(?!)"
@@ -172,7 +172,7 @@ def letter_replacements(tokenizer: Tokenizer) -> dict[str, str]:
     """
     letters = []
     for code in range(0x20, sys.maxunicode + 1):
-        # Unassigned, private and surrogate code points occur in no text.
+        # Unassigned, private and surrogate code points do not occur in ordinary text.
         if unicodedata.category(chr(code)) not in ("Cn", "Co", "Cs"):
             letters.append(chr(code))
     # The zeros prevent spaces from being stripped.
