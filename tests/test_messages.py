@@ -111,7 +111,8 @@ COMMANDS = {
         "none: no such data folder; expected the output of fairseq-preprocess or `lxsr prepare`"
     ),
     "run demo --lang-pair en-de": (
-        "--lang-pair en-de with demo, whose text is en-fr; use the PREFIX of your own text"
+        "--lang-pair en-de cannot be used with demo, whose text is en-fr; use the PREFIX of your "
+        "own text"
     ),
     "verify folder": (
         "folder: no file with a stored checksum; expected files written by lxsr or by training"

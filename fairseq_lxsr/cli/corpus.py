@@ -103,7 +103,7 @@ def check_known(source: str, target: str) -> None:
 
 
 def test_sets() -> "dict[str, Dataset]":
-    """Map names to the downloadable test sets of `lxsr eval`."""
+    """Return the downloadable test sets of `lxsr eval` by name."""
     from fairseq_lxsr.evaluation.named_sets import datasets
 
     return {name: test_set for name, test_set in datasets().items() if test_set.sha256}

@@ -161,8 +161,8 @@ def _files_of_systems(args: argparse.Namespace) -> tuple[list[str], list[str]]:
         )
     if len(files) > 2:
         raise InputError(
-            f"compare {' '.join(files)}: {len(files)} score files of unknown systems; specify "
-            "two files, or the runs of A --with the runs of B"
+            f"compare {' '.join(files)}: {len(files)} score files, but it is unclear which system "
+            "each belongs to; specify two files, or the runs of A --with the runs of B"
         )
     return files[:1], files[1:]
 
@@ -261,8 +261,8 @@ def _print_meaning(comparisons: int, first_runs: int, second_runs: int, draws: i
     elif first_runs > 1:
         systems = "B"
     print(
-        f"One run of {systems}: interval and p do not cover the random start of its training. "
-        "Train with several seeds, and give the runs: "
+        f"One run of {systems}: the interval and p do not include the variation between training "
+        "runs. Train with several seeds, and specify all runs: "
         "lxsr compare A1.jsonl A2.jsonl --with B1.jsonl B2.jsonl"
     )
 

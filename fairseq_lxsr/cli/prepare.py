@@ -36,7 +36,7 @@ def add_parser(verbs) -> None:
         nargs="?",
         type=file_path,
         metavar="CONFIG.yaml",
-        help="file with all options, as for preprocess; it can be combined only with "
+        help="YAML file that sets all options; it can be combined only with "
         f"{' and '.join(WITH_FILE)}",
     )
     parser.add_argument(

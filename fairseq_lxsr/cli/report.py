@@ -97,7 +97,7 @@ def training_pairs(folder: Path) -> int:
 
 
 def training_logs(folder: Path) -> Iterator["Curves"]:
-    """Yield the curves of every training log below a folder."""
+    """Yield the curves of every training log in a folder and its sub-folders."""
     from fairseq_lxsr.report.training_log import read_log
 
     for path in files_of(folder, LOGS):
@@ -128,7 +128,7 @@ def exported_update(model: Path) -> int | None:
 
 
 def all_scores(folder: Path) -> Iterator["Score"]:
-    """Yield the scores in every `lxsr eval --output` file below a folder."""
+    """Yield all scores from `lxsr eval --output` in a folder and its sub-folders."""
     from fairseq_lxsr.evaluation.score import read_scores
 
     for path in files_of(folder, SCORES):

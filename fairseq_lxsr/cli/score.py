@@ -130,8 +130,8 @@ def run_score(args: argparse.Namespace) -> None:
 def print_summary(args: argparse.Namespace, rows: "InputRows", encode: "PairEncoder") -> None:
     if encode.unknown_pairs:
         say(
-            f"{encode.unknown_pairs:,} of {rows.pairs:,} pairs have a side without a known word: "
-            "score 0"
+            f"{encode.unknown_pairs:,} of {rows.pairs:,} pairs have a side without a known word, "
+            "and score 0"
         )
     rows.entities.report("pairs")
     rows.say_left_out()

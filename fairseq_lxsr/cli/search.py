@@ -154,7 +154,9 @@ def run_index(args: argparse.Namespace) -> None:
 
     edit = check_edit(args)
     if args.hybrid and not args.passages:
-        raise InputError("--hybrid without --passages, whose words it stores; add --passages")
+        raise InputError(
+            "--hybrid requires --passages, because it indexes the words of passages; add --passages"
+        )
     models = args.model or []
     refuse_overlap([args.output], [args.input, args.ids, *model_files(models)])
     refuse_idf(models)
@@ -398,8 +400,8 @@ def print_skipped(num_queries: int, num_filled: int, results: "Sequence[Sequence
     num_lost = sum(not hits for hits in results)
     if num_lost:
         say(
-            f"{num_lost:,} of {num_queries:,} queries have no results, because they have "
-            "no known word or no hit"
+            f"{num_lost:,} of {num_queries:,} queries have no results, because they contain no "
+            "known word or no sentence matches them"
         )
 
 

@@ -1,4 +1,4 @@
-"""Standard streams for the command line that escape control characters.
+"""Standard streams of the commands, which escape control characters.
 
 Corpus text and file names may contain sequences that a terminal would interpret as commands.
 """

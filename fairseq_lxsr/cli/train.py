@@ -189,7 +189,7 @@ def check_fairseq() -> None:
     if sys.version_info >= TOO_NEW:
         raise InputError(
             f"{sys.executable} is Python {platform.python_version()}, which cannot import fairseq; "
-            "train with Python 3.11 to 3.13, and encode with any"
+            "train with Python 3.11 to 3.13, and encode with any version"
         )
     if importlib.util.find_spec("fairseq_cli") is None:
         raise _not_installed()

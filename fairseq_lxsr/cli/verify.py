@@ -60,7 +60,7 @@ def run_verify(args: argparse.Namespace) -> None:
     names = ", ".join(map(str, args.paths))
     if num_damaged:
         raise InputError(
-            f"{names}: {num_damaged:,} of {num_checked:,} files damaged or missing; follow the "
+            f"{names}: {num_damaged:,} of {num_checked:,} files are damaged or missing; follow the "
             "advice above"
         )
     print(f"{names}: {num_checked:,} files are intact")
@@ -97,9 +97,9 @@ def verified(file: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _description_of(file: Path) -> Path | None:
-    """Return the JSON file to check a file with, or None.
+    """Return the JSON file that describes how to check a file, or None.
 
-    It is FILE.json, or the file itself if it is JSON. None means that FILE cannot be checked, or
+    This is FILE.json, or the file itself if it is JSON. None means that FILE cannot be checked, or
     that it describes another file and is checked together with it.
     """
     description = file.with_name(f"{file.name}.json")

@@ -22,7 +22,7 @@ BLOCK_NUMBERS = 10**7
 # Level below which a p-value is usually called significant.
 SIGNIFICANCE_LEVEL = 0.05
 
-# Maps `Score.comparable` to the latest such score of each run of a system.
+# Maps `Score.comparable` to the latest score with this key in each run of a system.
 RunScores = dict[Any, list[Score]]
 
 
@@ -116,7 +116,7 @@ def paired_bootstrap(
     differences = np.concatenate(blocks)
     observed = _mean_value(second) - _mean_value(first)
     low, high = np.percentile(differences, [2.5, 97.5])
-    # Under the null hypothesis the mean difference is zero, so the draws are shifted to it.
+    # Under the null hypothesis the mean difference is zero, so the mean of the draws is subtracted.
     beyond = (np.abs(differences - differences.mean()) >= abs(observed)).sum()
     return float(low), float(high), float((beyond + 1) / (draws + 1))
 
@@ -321,7 +321,7 @@ def _label(score: Score) -> str:
 
 
 def latest(scores: Sequence[Score]) -> dict[Any, Score]:
-    """Return the last of the scores that are comparable to each other, by `Score.comparable`."""
+    """Return the last score of each group of comparable scores, keyed by `Score.comparable`."""
     return {score.comparable: score for score in scores}
 
 

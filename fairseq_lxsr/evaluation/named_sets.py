@@ -1,4 +1,4 @@
-"""Locates test text: file templates, and public test sets with their languages."""
+"""Finds test text, specified by a path template or by the name of a public test set."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence

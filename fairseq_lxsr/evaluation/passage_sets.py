@@ -255,7 +255,7 @@ def _paragraphs(path: Path) -> list[dict[str, Any]]:
 
 
 def _check_paragraph(paragraph: dict[str, Any]) -> None:
-    """Check the fields that are used.
+    """Check the fields of a paragraph that `read_xquad` uses.
 
     Raises:
         KeyError: for a missing field.

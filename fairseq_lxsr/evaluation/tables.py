@@ -93,7 +93,7 @@ def of_first_metric(scores: Sequence[Score]) -> list[Score]:
 
 
 def transfer_means(scores: Sequence[Score], value: str = "accuracy") -> dict[str, float]:
-    """Average a value over pairs of training and test language, like the tables of T-LASER.
+    """Average a value over pairs of training and test language, as the T-LASER paper does.
 
     Returns:
         The means `same` (training language = test language), `cross` (different languages) and

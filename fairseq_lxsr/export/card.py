@@ -1,4 +1,4 @@
-"""The model card (README.md): training, text licences, scores, size and speed."""
+"""Writes the model card (README.md): training, text licences, scores, size and speed."""
 
 import json
 import re

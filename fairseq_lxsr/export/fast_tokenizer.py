@@ -458,7 +458,7 @@ def _unigram_vocabulary(
 
 
 def _merges(scores: dict[str, float]) -> list[tuple[str, str]]:
-    """Return the pairs of pieces that BPE merges, in the order of their scores."""
+    """Return the pairs of pieces that BPE merges; the merge with the highest score comes first."""
     merges = []
     for piece, score in scores.items():
         for cut in range(1, len(piece)):

@@ -248,7 +248,7 @@ def _compare(
     expected = encoder.encode(sentences, device="cpu", normalize=normalize, counts=counts)
     differences = np.abs(embeddings - expected).max(axis=1)
     largest = float(differences.max())
-    # Negated, so that NaN is rejected as well.
+    # The comparison is negated, so that NaN is rejected as well.
     if not largest <= LARGEST_DIFFERENCE:
         sentence = sentences[int(differences.argmax())]
         raise InputError(
@@ -285,7 +285,11 @@ def load_folder(folder: str | Path, device: str | None = None) -> Any:
 
 
 def unsupported_feature(encoder: SentenceEncoder) -> str:
-    """Return the feature that sentence-transformers does not support, or an empty string."""
+    """Name a feature of the encoder that sentence-transformers does not support, if any.
+
+    Returns:
+        The feature, as the end of a message; an empty string if all are supported.
+    """
     size = encoder.size
     architecture = encoder.config["architecture"]
     if architecture != DEFAULT_ARCHITECTURE:

@@ -332,7 +332,10 @@ def _label_with_model(name: str, model: str) -> str:
 
 
 def heatmap_chart(sample: Sample) -> Chart:
-    """Draw the cosines of some sentences and translations, ideally highest on the diagonal."""
+    """Draw a heat map of the cosines between some sentences and their translations.
+
+    The diagonal has the cosine of each sentence and its own translation, ideally the highest.
+    """
     left, right = sample.heatmap_sentences
     cosines = sample.heatmap.astype(float)
     texts = []

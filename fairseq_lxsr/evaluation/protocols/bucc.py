@@ -252,7 +252,7 @@ class BuccMining:
 
     @property
     def mining_options(self) -> tuple[int, str, str]:
-        """Neighbours, margin and retrieval for `vectors.mine`."""
+        """Number of neighbours, margin and retrieval direction, as `vectors.mine` expects them."""
         return self.k or 4, self.margin or "ratio", self.retrieval or "max"
 
     def mine(self, part: MiningSet, encoder: Encoder) -> MinedPairs:
@@ -336,7 +336,7 @@ def score_mined(
 
 
 def score_as_mteb(part: MiningSet, encoder: Encoder, form: str = "mteb-v2") -> Score:
-    """Score the retrieval of the gold translations, like mteb on the training split.
+    """Score the retrieval of the gold translations, as mteb does on the training split.
 
     Args:
         part: the split to evaluate.
@@ -398,7 +398,7 @@ class Bucc(BuccMining, Protocol):
         "split on which --form learned selects the threshold (default: training)", None, BUCC_PARTS
     )
     pairs_output: str | None = option(
-        "write the mined pairs of one language pair", None, FILE_NAME, metavar="FILE.tsv"
+        "write the mined pairs of one language pair to a file", None, FILE_NAME, metavar="FILE.tsv"
     )
 
     def prepare(self) -> Plan:

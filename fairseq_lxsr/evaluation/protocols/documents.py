@@ -26,8 +26,8 @@ HELD_OUT_EVERY = 10
 TITLE_L2 = (0.0, 1e-4, 1e-3, 1e-2)
 COPYRIGHT = re.compile(r"\([cC]\) Reuters Limited 199[0-9]\.")
 ABBREVIATIONS = {" Co .": " Co.", " Inc . ": " Inc. "}
-# `mlp` follows Schwenk and Li 2018, like LASER's code; `linear` follows the lightweight paper. For
-# titles, the network has one hidden layer, and the L2 strength is selected on dev.
+# `mlp` follows Schwenk and Li 2018, like LASER's code; `linear` follows Mao et al. 2021. For
+# titles, the network of `mlp` has one hidden layer, and the L2 strength is selected on dev.
 DOCUMENT_CLASSIFIERS = {
     "mldoc": {
         "mlp": ClassifierConfig(),

@@ -1,4 +1,4 @@
-"""Scores bitext mining like mteb: nearest target sentence by cosine similarity, in one direction.
+"""Scores bitext mining as mteb does: by the nearest target sentence, in one direction.
 
 Every target sentence is a class, and every source sentence an example of the class of its
 translation. F1, precision and recall are averaged over the classes, weighted by class

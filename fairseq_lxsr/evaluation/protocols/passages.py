@@ -140,13 +140,14 @@ class Passages(Protocol):
         metavar="FILE",
     )
     data: str | None = option(
-        "BEIR folder, which replaces the three files; with --dataset, folder of the test set",
+        "BEIR folder, instead of --queries, --passages and --relevant; with --dataset, folder of "
+        "the test set",
         None,
         FILE_NAME,
         metavar="FOLDER",
     )
     dataset: str | None = option(
-        "public test set, with known files and languages", None, ("xquad",)
+        "name of a public test set, whose files and languages are known", None, ("xquad",)
     )
     lang_pairs: str | None = option(
         "languages of queries and passages, for example en-de; with --dataset also several: "

@@ -125,7 +125,9 @@ class AlignedText:
     source: str | None = option(
         "source sentences of a single language pair, one per line", None, FILE_NAME, metavar="FILE"
     )
-    target: str | None = option("translations, line by line", None, FILE_NAME, metavar="FILE")
+    target: str | None = option(
+        "translations of --source, line by line", None, FILE_NAME, metavar="FILE"
+    )
     data: str | None = option(
         "path of the files, instead of --source and --target; {lang} and {pair} are filled in, "
         ".txt and .gz may be missing; with --dataset: folder of the test set",
@@ -134,7 +136,7 @@ class AlignedText:
         metavar="TEMPLATE",
     )
     dataset: str | None = option(
-        "public test set, with known files and languages", None, tuple(datasets())
+        "name of a public test set, whose files and languages are known", None, tuple(datasets())
     )
     lang_pairs: str | None = option(
         "language pair, for example en-fr; with --data also several: en-fr,en-de",
