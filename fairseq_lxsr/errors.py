@@ -275,7 +275,7 @@ def say(line: str) -> None:
 
 
 def discard(stream: TextIO) -> None:
-    """Discard data that could not be written to a closed stream.
+    """Redirect a closed stream to the null device, which discards the data still to be written.
 
     Otherwise Python would try to write the data at exit, fail, and exit with status 120.
     """

@@ -38,7 +38,7 @@ class Allowed:
             raise InputError(f"{name} {shown(value)} is invalid; expected {self}")
 
     def from_text(self, text: str) -> Any:
-        """Convert a command-line string to a value, and check it.
+        """Convert a command-line string to a value, which `__call__` then checks.
 
         If the string cannot be converted, return a value that is not allowed.
         """
@@ -461,7 +461,7 @@ WEIGHT_TYPES = ("float32", "float16", "bfloat16")
 STORED_TYPES = (*WEIGHT_TYPES, "int8", "int4")
 # Types of weights in a sentence-transformers folder of a model without layers.
 STATIC_TYPES = ("float32", "float16", "int8")
-# Source of replacement sentences for training on monolingual text.
+# Sources of replacement sentences for training on monolingual text.
 CONTEXT_NEGATIVES = ("language", "corpus")
 # Languages of the two sentences of a pair that is mined in monolingual text.
 PAIR_LANGUAGES = ("different", "any")
