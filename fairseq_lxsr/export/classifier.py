@@ -9,7 +9,7 @@ import numpy as np
 from fairseq_lxsr.errors import InputError, first_line, listed
 from fairseq_lxsr.files.open import open_file
 
-# Outputs of the graph; transformers.js expects the name of the first.
+# Names of the graph's outputs. transformers.js requires the first name.
 LOGITS_OUTPUT = "logits"
 PROBABILITIES_OUTPUT = "probabilities"
 LABEL_OUTPUT = "label"
@@ -23,9 +23,9 @@ MAX_BYTES = 2**30
 
 @dataclass(frozen=True)
 class LinearClassifier:
-    """A classifier with one linear function of the embedding per class.
+    """A linear classifier: the logit of each class is a linear function of the embedding.
 
-    The class with the largest logit is the answer.
+    It predicts the class with the largest logit.
 
         classifier = LinearClassifier.read("classifier.npz", encoder.output_dim)
         logits = encoder.encode(sentences) @ classifier.weights.T + classifier.biases
@@ -42,7 +42,7 @@ class LinearClassifier:
 
     @classmethod
     def read(cls, path: str | Path, width: int) -> "LinearClassifier":
-        """Read the arrays `coef`, `intercept` and `classes` from a file of `numpy.savez`.
+        """Read the arrays `coef`, `intercept` and `classes` from a file written by `numpy.savez`.
 
         Nothing is unpickled, because that could run code.
 
@@ -51,15 +51,16 @@ class LinearClassifier:
             width: number of dimensions D of the embeddings.
 
         Returns:
-            The classifier. For two classes, scikit-learn has only the function of the second; that
-            of the first is 0.
+            The classifier. For two classes, scikit-learn stores only the weights and the bias of
+            the second; those of the first are set to 0.
 
         Raises:
-            InputError: if the file contains anything else, or numbers that are not finite.
+            InputError: if the file does not contain exactly these arrays, if their shapes or types
+                are wrong, or if a number is not finite.
         """
         arrays = _read_arrays(path)
         names = _class_names(path, arrays["classes"])
-        # For two classes, some classifiers have a vector, others a matrix of one row.
+        # For two classes, some classifiers store a vector, others a matrix with one row.
         weights = np.atleast_2d(_finite(path, "coef", arrays["coef"]))
         biases = _finite(path, "intercept", arrays["intercept"])
         rows = 1 if len(names) == 2 else len(names)
@@ -69,7 +70,7 @@ class LinearClassifier:
                 f"{len(names):,} classes and embeddings of {width} dimensions: train the "
                 "classifier on embeddings of this model"
             )
-        # A classifier without an intercept has the number 0.
+        # A classifier without an intercept stores the number 0.
         if biases.shape not in ((), (rows,)):
             raise InputError(
                 f"{path}: intercept has shape {biases.shape}; expected {(rows,)}: write it with "
@@ -82,7 +83,7 @@ class LinearClassifier:
         return cls(weights, biases, names)
 
     def config(self) -> dict[str, Any]:
-        """Return what transformers.js expects about the classes in config.json."""
+        """Return the settings of the classes that transformers.js expects in config.json."""
         return {
             "problem_type": "single_label_classification",
             "id2label": {str(index): name for index, name in enumerate(self.names)},
@@ -122,7 +123,7 @@ def _read_arrays(path: str | Path) -> dict[str, np.ndarray]:
     """Read the arrays of the file; see `LinearClassifier.read`."""
     with open_file(path) as stream:
         try:
-            # numpy would take a file with another beginning for a pickle.
+            # numpy treats a file in an unknown format as a pickle, which is rejected here.
             content: Any = np.load(stream, allow_pickle=False)
             return _load_members(content)
         except OSError:
@@ -137,7 +138,11 @@ def _read_arrays(path: str | Path) -> dict[str, np.ndarray]:
 
 
 def _load_members(content: Any) -> dict[str, np.ndarray]:
-    """Load the arrays from an open .npz file; raise ValueError if it has others or is too large."""
+    """Load the arrays from an open .npz file.
+
+    Raises:
+        ValueError: if the file contains other arrays, or the arrays are too large.
+    """
     if not isinstance(content, np.lib.npyio.NpzFile):
         raise ValueError("a single array")
     if set(content.files) != set(ARRAYS):
@@ -155,14 +160,15 @@ def _class_names(path: str | Path, classes: np.ndarray) -> tuple[str, ...]:
     is_list = classes.ndim == 1 and classes.dtype.kind in "Uiub"
     if not is_list or len(names) < 2 or len(set(names)) < len(names):
         raise InputError(
-            f"{path}: classes has {classes.dtype} of shape {classes.shape}: {listed(names)}; "
-            f"expected two or more different names or integers: write it with {WRITE}"
+            f"{path}: classes contains {listed(names)} (dtype {classes.dtype}, shape "
+            f"{classes.shape}); expected a list of two or more different names or integers: write "
+            f"it with {WRITE}"
         )
     return names
 
 
 def _finite(path: str | Path, name: str, numbers: np.ndarray) -> np.ndarray:
-    """Convert numbers to float32, after checking that they are finite there."""
+    """Convert numbers to float32, and check that the results are finite."""
     if numbers.dtype.kind != "f":
         raise InputError(
             f"{path}: {name} has dtype {numbers.dtype}; expected floating-point numbers: write it "

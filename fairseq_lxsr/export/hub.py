@@ -86,7 +86,7 @@ def _warn_of_missing_parts(
     sources: TextSources | None,
     earlier: EarlierCard | None,
 ) -> None:
-    """Print which parts the new card lacks, and what to do."""
+    """Print which parts are missing in the new card, and how to add them."""
     missing = []
     if sources is None and not (earlier and earlier.licence):
         missing.append("licence and sources of the text (--sources FILE.json)")

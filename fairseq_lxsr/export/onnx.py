@@ -63,15 +63,16 @@ def export_onnx(
         normalize: scale embeddings to unit length.
         int8: store the weights of matrix products as 8-bit integers; activations are quantized at
             run time.
-        classifier: file of a linear classifier of the embeddings, which becomes a part of the
-            graph; see `LinearClassifier.read`.
+        classifier: file with a linear classifier that was trained on the embeddings, to be added
+            to the graph; see `LinearClassifier.read`.
 
     Returns:
-        The largest difference in any coordinate; with `int8`, the smallest cosine similarity.
+        The largest difference between a coordinate of an original embedding and of the exported
+        one; with `int8`, the smallest cosine similarity between the two embeddings of a sentence.
 
     Raises:
-        InputError: if a library is missing, if the classifier is not one of such embeddings, or if
-            the embeddings differ by more than rounding.
+        InputError: if a library is missing, if the classifier file is invalid, or if the embeddings
+            differ by more than rounding.
     """
     fast_tokenizer.check_exportable(encoder, "onnx")
     for library in ("onnx", "onnxruntime", "tokenizers"):
@@ -85,7 +86,7 @@ def export_onnx(
         write_graph(encoder, work / MODEL_FILE, normalize, int8, head)
         write_tokenizer(encoder, work)
         embeddings = embed_by_onnx(work, fast_tokenizer.SAMPLE)
-        # Without a counter, `encode` would log how many of these sentences were cut.
+        # Without a counter, `encode` would log how many of these sentences were truncated.
         counts: Counter[str] = Counter()
         expected = encoder.encode(
             fast_tokenizer.SAMPLE, device="cpu", normalize=normalize, counts=counts
@@ -136,7 +137,7 @@ def write_graph(
 ) -> None:
     """Write the ONNX file; batch size and length are dynamic, and the mask is optional.
 
-    The classifier keeps its precision, because it is added after the weights are rounded.
+    With `int8`, the classifier is not quantized, because it is added afterwards.
     """
     from onnx import load, save
 
@@ -199,8 +200,8 @@ def write_tokenizer_config(
     }
     content = json.dumps(config, indent=2) + "\n"
     (folder / TOKENIZER_CONFIG_FILE).write_text(content, encoding="utf-8")
-    # fastembed requires this file. It is empty, because special token names in a
-    # sentence are plain text.
+    # fastembed requires this file. It names no special tokens, because their names in a sentence
+    # are plain text.
     (folder / "special_tokens_map.json").write_text("{}\n", encoding="utf-8")
 
 

@@ -14,7 +14,7 @@ from fairseq_lxsr.encoder.numpy_network import ORDER, TABLE
 # ONNX operator and file format versions, supported by ONNX Runtime since version 1.17.
 OPSET = 18
 IR_VERSION = 9
-# ONNX type numbers.
+# Numbers of the ONNX data types.
 FLOAT = 1
 BOOL = 9
 # Smallest norm to divide by, to avoid dividing by zero.
@@ -79,14 +79,14 @@ def write_bag(encoder: SentenceEncoder, path: Path, names: Sequence[str], normal
 def _add_embedding(
     graph: _Graph, encoder: SentenceEncoder, names: Sequence[str], normalize: bool
 ) -> None:
-    """Add all nodes; see `write_bag` for the arguments."""
+    """Add the nodes that compute the states and embeddings; see `write_bag` for the arguments."""
     size = encoder.size
     constant = graph.constant
     add = graph.add
     input_ids, mask, states_output, embeddings_output = names
     axis_1 = constant("one", [1])
     padding = constant("padding", size.padding_idx)
-    # Masked pieces are read as padding.
+    # Masked pieces are treated as padding.
     unmasked = add("Where", add("Cast", mask, to=BOOL), input_ids, padding)
     # Pieces outside the dictionary have larger ids.
     unknown = constant("unknown", encoder.tokenizer.unknown)
