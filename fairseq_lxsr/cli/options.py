@@ -19,8 +19,8 @@ Filled = TypeVar("Filled")
 
 
 OUR_MODEL = (
-    "model folder from `lxsr export folder`, name of a model in this package, or URL of an "
-    "archive, https://.../NAME.tar.gz#sha256=HEX"
+    "model folder from `lxsr export folder`, name of a model in this package, name of a model on a "
+    "hub, ORG/NAME or ORG/NAME@REVISION, or URL of an archive, https://.../NAME.tar.gz#sha256=HEX"
 )
 ANY_MODEL = (
     f"{OUR_MODEL}; word vectors (.vec, .vec.gz); a sentence-transformers folder or a Hugging "

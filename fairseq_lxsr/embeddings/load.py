@@ -19,8 +19,9 @@ from fairseq_lxsr.embeddings.truncated import TruncatedEncoder
 from fairseq_lxsr.embeddings.word_vectors import WordVectors
 from fairseq_lxsr.embeddings.write import index_path
 from fairseq_lxsr.encoder import SentenceEncoder
-from fairseq_lxsr.encoder.locate import SCHEME, find_model
+from fairseq_lxsr.encoder.locate import find_model
 from fairseq_lxsr.encoder.model_folder import CONFIG_FILE, MODEL_FILES, ST_MODULE
+from fairseq_lxsr.encoder.sentence_transformers_folder import is_static_export, normalizes
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.open import open_file
 from fairseq_lxsr.files.records import parse_json
@@ -55,6 +56,7 @@ def load(
     exists:
 
     - a model in this package
+    - a model on a hub, as `ORG/NAME` or `ORG/NAME@REVISION`
     - a model folder or the URL of its archive; `#untrained` gives it random weights
     - a file of word vectors, combined by `#mean` (the default), `#sum` or `#idf`
     - a folder of sentence-transformers or of a Hugging Face encoder
@@ -118,7 +120,7 @@ class ModelName:
     Attributes:
         text: name as specified by the user, for messages.
         language: language that the model is used for; empty for all languages.
-        path: a path, a URL, or the name of a model in this package.
+        path: a path, a URL, or the name of a model in this package or on a hub.
         words: options after #.
     """
 
@@ -185,9 +187,7 @@ def _split_words(name: str) -> tuple[str, list[str]]:
     """Split a name into the path and the options after the last #."""
     path, _, end = name.rpartition("#")
     words = end.split(",")
-    if not SCHEME.match(path):
-        return path, words
-    # The checksum of an archive is part of its URL.
+    # The checksum of a model is part of its name.
     checksums = [word for word in words if word.startswith("sha256=")]
     options = [word for word in words if word not in checksums]
     return "#".join([path, *checksums]), options
@@ -246,11 +246,14 @@ def model_files(names: Names) -> Iterator[Path]:
 def is_model_folder(path: Path) -> bool:
     """Return whether `load` would load a path as a model folder of this package.
 
-    Only such a model may be loaded by a name from a file, because other libraries can run code from
-    a model, and files may be pipes or of any size.
+    This includes exports of models without layers, which this package reads by itself. Only such a
+    model may be loaded by a name from a file, because other libraries can run code from a model,
+    and files may be pipes or of any size.
     """
     if (path / ST_MODULE).is_dir():
         path = path / ST_MODULE
+    if is_static_export(path):
+        return True
     return (
         (path / CONFIG_FILE).is_file() and not is_embeddings_folder(path) and _is_own_folder(path)
     )
@@ -270,10 +273,15 @@ def _load_one(
         return _load_word_vectors(name, path, show_progress)
     if is_embeddings_folder(path):
         return StoredEmbeddings(path, name.width())
-    if path.is_dir() and not _is_own_folder(path):
+    is_export = is_static_export(path)
+    if path.is_dir() and not is_export and not _is_own_folder(path):
         name.word((), "a model of sentence-transformers")
         return sentence_transformers_folder(path, batch_size, device, show_progress)
-    untrained = name.word(("untrained",), "a model folder") is not None
+    # The folder of an export has no original network, whose shapes random weights could take.
+    words = () if is_export else ("untrained",)
+    untrained = name.word(words, "a model folder") is not None
+    if is_export and normalizes(path):
+        options = options | {"normalize": True}
     encoder = SentenceEncoder.from_pretrained(path, device, untrained=untrained)
     return ModelFolder(encoder, batch_size=batch_size, show_progress=show_progress, **options)
 

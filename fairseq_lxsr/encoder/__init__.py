@@ -109,31 +109,45 @@ class SentenceEncoder(SentenceTransformersMethods):
 
     @classmethod
     def from_pretrained(
-        cls, folder: str | Path, device: str | None = None, untrained: bool = False
+        cls,
+        folder: str | Path,
+        device: str | None = None,
+        untrained: bool = False,
+        *,
+        revision: str | None = None,
+        sha256: str | None = None,
     ) -> Self:
         """Load a model. No code from the model folder is ever run.
 
             encoder = SentenceEncoder.from_pretrained("lxsr-static")
             encoder = SentenceEncoder.from_pretrained("work/en-fr/model", device="cpu")
-            print(encoder.encode("A dog.").shape, encoder)
+            encoder = SentenceEncoder.from_pretrained("ORG/NAME", revision="v1")
 
         Args:
-            folder: name of a packaged model, a model folder written by `lxsr export folder`, or an
-                archive URL with its checksum (see `encoder.locate.find_model`). Folders written by
-                `lxsr export sentence-transformers` work too; if the model has no layers, even after
+            folder: name of a packaged model, a model folder written by `lxsr export folder`, the
+                name of a model on a hub, or an archive URL with its checksum (see
+                `encoder.locate.find_model`). Folders written by `lxsr export sentence-transformers`
+                and `lxsr export hub` work too; if the model has no layers, even after
                 sentence-transformers has trained and saved it.
             device: default device of `encode`, `cpu` or `cuda`; None uses CUDA for networks if
                 available.
             untrained: use random weights (seed 1) of the same shapes, as a baseline for the trained
                 model.
+            revision: branch, tag or commit of a model on a hub; None for the newest version.
+            sha256: checksum that identifies the model, as `lxsr export hub` prints it (see
+                `encoder.pin.check_pin`).
 
         Returns:
             The encoder, ready to use.
 
         Raises:
-            InputError: if a file is missing, changed or invalid, an archive cannot be downloaded,
-                the model has layers and torch is not installed, or the device does not exist.
+            InputError: if a file is missing, changed or invalid, a model cannot be downloaded, it
+                has another checksum, it has layers and torch is not installed, or the device does
+                not exist.
         """
+        # Check the device first, because a download takes longer.
+        check_device(device)
+        folder = find_model(folder, revision, sha256)
         return cls(folder, device=device, untrained=untrained)
 
     @overload

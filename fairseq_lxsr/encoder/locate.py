@@ -1,4 +1,4 @@
-"""Finds a model folder by the name of a packaged model, a path, or an archive URL."""
+"""Finds a model folder by a path, a name in the package or on a hub, or an archive URL."""
 
 import json
 import os
@@ -6,7 +6,15 @@ import re
 import shutil
 from pathlib import Path
 
-from fairseq_lxsr.encoder.model_folder import CARD_FILE, CONFIG_FILE, MODEL_FILES, read_config
+from fairseq_lxsr.encoder.hub import HUB_NAME, download_model
+from fairseq_lxsr.encoder.model_folder import (
+    CARD_FILE,
+    CONFIG_FILE,
+    MODEL_FILES,
+    ST_MODULE,
+    read_config,
+)
+from fairseq_lxsr.encoder.pin import PIN, check_pin, check_sha256
 from fairseq_lxsr.errors import InputError, say
 from fairseq_lxsr.files.locks import locked
 from fairseq_lxsr.files.open import PACKAGE, sha256
@@ -20,6 +28,8 @@ REPLACED = {"lxsr-nine": "lxsr-static"}
 CACHE_RECORD = ".files.json"
 # Seconds to wait for another process that is downloading the same archive.
 WAIT_SECONDS = 3_600
+# Folder of a model in the cache of a hub.
+HUB_CACHE = re.compile(r"/models--(?P<name>[^/]+)/snapshots/[0-9a-f]+$")
 SCHEME = re.compile(r"https?://", re.IGNORECASE)
 ARCHIVE_ADDRESS = re.compile(
     r"(?P<url>https?://[^#\s]+/(?P<name>[\w-][\w.-]*)(?P<ending>\.tar\.gz|\.tgz|\.zip)(\?[^#\s]*)?)"
@@ -33,30 +43,105 @@ def model_names() -> list[str]:
     return sorted(path.parent.name for path in MODELS.glob(f"*/{CONFIG_FILE}"))
 
 
-def find_model(model: str | Path) -> Path:
+def find_model(model: str | Path, revision: str | None = None, sha256: str | None = None) -> Path:
     """Return the path of a model folder, downloading it if necessary.
 
+        find_model("lxsr-static")
+        find_model("ORG/NAME", revision="v1")
+        find_model("ORG/NAME@v1#sha256=HEX")
+
     Args:
-        model: name of a packaged model, path of a model folder (a `Path` object is never treated as
-            a name), or archive URL with its checksum, `https://.../NAME.tar.gz#sha256=HEX`. The
-            network is needed only when a URL is used for the first time.
+        model: name of a packaged model; path of a model folder (a `Path` object is never treated as
+            a name); name of a model on a hub, `ORG/NAME` or `ORG/NAME@REVISION`, unless a folder
+            has this path; or archive URL with its checksum, `https://.../NAME.tar.gz#sha256=HEX`.
+            The network is needed only when a URL is used for the first time, and for a hub unless
+            $HF_HUB_OFFLINE is set. `#sha256=HEX` may follow any of these.
+        revision: branch, tag or commit of a model on a hub; None for the newest version.
+        sha256: SHA-256 checksum that identifies the model; see `encoder.pin.check_pin`. For a URL,
+            it is the checksum of the archive.
 
     Returns:
-        Path of the model folder. If `model` is a path with several parts, the folder may be
+        Path of the model folder. If `model` is a path with more than two parts, the folder may be
         missing.
 
     Raises:
-        InputError: if no model has this name, or the archive cannot be downloaded or is not a
-            model.
+        InputError: if no such model exists, it cannot be downloaded, it is not a model, or it is
+            not the model with this checksum.
     """
-    if isinstance(model, str) and model in model_names():
-        return MODELS / model
+    if sha256 is not None:
+        check_sha256(sha256, "sha256")
     if isinstance(model, str) and SCHEME.match(model):
-        return _cached_model(model)
+        return _find_archive(model, revision, sha256)
+    if isinstance(model, str) and PIN in model and not Path(model).exists():
+        model, checksum = _split_pin(model)
+        if sha256 not in (None, checksum):
+            raise InputError(f"{model}: both {PIN}{checksum} and sha256={sha256} given; use one")
+        sha256 = checksum
+    folder = _find_folder(model, revision)
+    if sha256 is not None:
+        check_pin(folder, sha256)
+    return folder
+
+
+def name_of(folder: Path) -> str:
+    """Return the name of a model: `ORG/NAME` in the cache of a hub, otherwise the folder name."""
+    folder = folder.resolve()
+    if folder.name == ST_MODULE:
+        folder = folder.parent
+    match = HUB_CACHE.search(folder.as_posix())
+    if match is not None:
+        return match["name"].replace("--", "/")
+    return folder.name
+
+
+def is_cached_from_hub(folder: Path) -> bool:
+    """Return whether a folder belongs to the cache of a hub, whose files must not be changed."""
+    return HUB_CACHE.search(folder.resolve().as_posix()) is not None
+
+
+def _split_pin(model: str) -> tuple[str, str]:
+    """Split `NAME#sha256=HEX` into the name and the checksum."""
+    name, _, checksum = model.partition(PIN)
+    check_sha256(checksum, model)
+    return name, checksum
+
+
+def _find_archive(address: str, revision: str | None, sha256: str | None) -> Path:
+    """Return the cached model folder of an archive; for the arguments, see `find_model`."""
+    if revision is not None:
+        raise InputError(
+            f"{address}: an archive has no revision {revision!r:.60}; omit the revision"
+        )
+    if sha256 is not None and PIN not in address:
+        address += f"{PIN}{sha256}"
+    elif sha256 is not None and not address.lower().endswith(f"{PIN}{sha256.lower()}"):
+        raise InputError(f"{address}: has another checksum than sha256={sha256}; use one")
+    return _cached_model(address)
+
+
+def _find_folder(model: str | Path, revision: str | None) -> Path:
+    """Return a model folder without checking a pin; for the arguments, see `find_model`."""
     path = Path(model)
+    hub_name = None
+    if isinstance(model, str) and not path.exists():
+        hub_name = HUB_NAME.fullmatch(model)
+    if hub_name is not None and hub_name["revision"]:
+        if revision not in (None, hub_name["revision"]):
+            raise InputError(f"{model}: both this and revision={revision!r:.60} given; use one")
+        revision = hub_name["revision"]
+        path = Path(hub_name["name"])
+    if isinstance(model, str) and model in model_names():
+        path = MODELS / model
     restore_folder(path)
+    if path.exists() and revision is not None:
+        raise InputError(
+            f"{path}: this folder exists, and a folder has no revision {revision!r:.60}; omit the "
+            "revision, or use another working directory to download from a hub"
+        )
     if path.exists():
         return path
+    if hub_name is not None:
+        return download_model(hub_name["name"], revision)
     if model in REPLACED:
         raise InputError(
             f"{model} has been replaced by {REPLACED[model]}, whose embeddings are not "

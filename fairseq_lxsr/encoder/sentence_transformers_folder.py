@@ -5,6 +5,7 @@ remain of the original model folder.
 """
 
 import base64
+import json
 import sys
 import tempfile
 import unicodedata
@@ -27,7 +28,7 @@ from fairseq_lxsr.encoder.model_folder import (
     check_weights,
 )
 from fairseq_lxsr.encoder.numpy_network import TABLE, Bag
-from fairseq_lxsr.encoder.st_checksums import MODULES_FILE, check_export
+from fairseq_lxsr.encoder.st_checksums import MODULES_FILE, check_export, stored_checksums
 from fairseq_lxsr.errors import InputError, install_command
 from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.files.records import parse_json
@@ -81,6 +82,31 @@ def require_library(feature: str) -> None:
 def is_sentence_transformers_folder(folder: Path) -> bool:
     """Return whether a folder is in sentence-transformers format."""
     return (folder / MODULES_FILE).is_file()
+
+
+def is_static_export(folder: Path) -> bool:
+    """Return whether a folder is an export of a model without layers, unchanged since the export.
+
+    This package reads such a folder by itself. sentence-transformers drops the checksums when it
+    saves a folder again.
+    """
+    try:
+        has_checksums = bool(stored_checksums(folder / MODULES_FILE))
+        return has_checksums and _module_types(folder)[0].endswith(".StaticEmbedding")
+    except (OSError, ValueError):
+        # A damaged folder is reported when it is loaded.
+        return False
+
+
+def normalizes(folder: Path) -> bool:
+    """Return whether a sentence-transformers folder scales embeddings to unit length."""
+    return any(name.endswith(".Normalize") for name in _module_types(folder))
+
+
+def _module_types(folder: Path) -> list[str]:
+    """Return the class names of the modules of a sentence-transformers folder."""
+    modules = json.loads((folder / MODULES_FILE).read_text(encoding="utf-8"))
+    return [str(module.get("type", "")) for module in modules]
 
 
 def read_sentence_transformers_folder(folder: Path) -> tuple[Bag, Tokenizer, dict[str, Any]]:

@@ -16,6 +16,8 @@ from fairseq_lxsr.files.records import SEAL, parse_json, sealed
 MODULES_FILE = "modules.json"
 # Field of the first module that maps file names to SHA-256 checksums.
 FILES = "files"
+# Start of the names of files for other tools, which a download from a hub omits.
+FOR_OTHER_TOOLS = "onnx/"
 
 
 def add_checksums(folder: Path) -> None:
@@ -71,7 +73,7 @@ def check_export(folder: Path) -> None:
         folder: the folder. It is accepted if it has no checksums.
 
     Raises:
-        InputError: if a file is missing, or its checksum does not match.
+        InputError: if a file that this package reads is missing, or a checksum does not match.
     """
     path = folder / MODULES_FILE
     try:
@@ -80,6 +82,8 @@ def check_export(folder: Path) -> None:
         raise InputError(f"{path}: {error!r:.150}; {ADVICE}") from None
     for name, checksum in checksums.items():
         file = folder / name
+        if name.startswith(FOR_OTHER_TOOLS) and not file.exists():
+            continue
         if not file.is_file():
             raise InputError(f"{file}: no such file; expected a complete export: {ADVICE}")
         if sha256(file) != checksum:

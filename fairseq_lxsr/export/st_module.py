@@ -3,7 +3,6 @@
 Exported folders contain the import path of the class, so the class must not be moved.
 """
 
-import json
 import math
 import tempfile
 from collections.abc import Sequence
@@ -23,9 +22,10 @@ from fairseq_lxsr.encoder.model_folder import TEXT_FILES
 from fairseq_lxsr.encoder.sentence_transformers_folder import (
     is_sentence_transformers_folder,
     module_folder,
+    normalizes,
     text_files,
 )
-from fairseq_lxsr.encoder.st_checksums import MODULES_FILE, check_export
+from fairseq_lxsr.encoder.st_checksums import check_export
 from fairseq_lxsr.encoder.torch_network import save_folder
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.text.tokenizer import TextOptions
@@ -176,8 +176,6 @@ def load_sentence_transformer(folder: str | Path, device: str | None = None) -> 
         check_export(folder)
     encoder = SentenceEncoder.from_pretrained(module_folder(folder), "cpu")
     modules: list[Any] = [SentenceModule(encoder)]
-    if is_sentence_transformers_folder(folder):
-        listed = json.loads((folder / MODULES_FILE).read_text("utf-8"))
-        if any(str(module.get("type", "")).endswith(".Normalize") for module in listed):
-            modules.append(Normalize())
+    if is_sentence_transformers_folder(folder) and normalizes(folder):
+        modules.append(Normalize())
     return SentenceTransformer(modules=modules, device=device)

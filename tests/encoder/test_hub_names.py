@@ -1,0 +1,238 @@
+"""Models by their names on a hub: what is downloaded, the cache, revisions and checksums."""
+
+import hashlib
+
+import numpy as np
+import pytest
+import random_model
+from conftest import lxsr_here, refused
+from hub_server import serving
+
+from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.encoder import hub
+from fairseq_lxsr.encoder.locate import find_model, name_of
+from fairseq_lxsr.encoder.st_checksums import add_checksums
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.export import export_hub
+from fairseq_lxsr.export.card import write_card
+from fairseq_lxsr.export.st_folder import write_for_st
+from fairseq_lxsr.search import open_index
+
+TEXTS = ["one dog", "un chien"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A model folder without layers, with its card."""
+    path = tmp_path_factory.mktemp("made") / "made"
+    folder = random_model.write_model(path, gated=True, num_layers=0)
+    write_card(folder, SentenceEncoder.from_pretrained(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def exported(model, tmp_path_factory):
+    """The same model, as `lxsr export hub --onnx` writes it, but not compared with libraries."""
+    folder = tmp_path_factory.mktemp("exported") / "my-model"
+    (folder / "onnx").mkdir(parents=True)
+    (folder / "onnx" / "model.onnx").write_bytes(b"a graph")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fairseq_lxsr.export.st_folder.is_missing", lambda module: True)
+        write_for_st(SentenceEncoder.from_pretrained(model), folder)
+    add_checksums(folder)
+    return folder
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with serving(tmp_path / "cache") as server:
+        yield server
+
+
+def digest(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("kind", ["model", "exported"])
+def test_a_name_of_a_hub_loads_the_same_model(server, request, kind):
+    folder = request.getfixturevalue(kind)
+    others = {"pytorch_model__bin": b"pickled", "modeling__py": b"1 / 0", "x__pkl": b"p"}
+    commit = server.add("org/toy", folder, **others)
+    encoder = SentenceEncoder.from_pretrained("org/toy")
+    expected = SentenceEncoder.from_pretrained(folder)
+    np.testing.assert_array_equal(encoder.encode(TEXTS), expected.encode(TEXTS))
+    assert encoder.fingerprint == expected.fingerprint
+    assert encoder.folder.name == commit
+    assert name_of(encoder.folder) == "org/toy"
+    files = [path for path in encoder.folder.rglob("*") if path.is_file()]
+    assert {path.suffix for path in files} <= {*hub.DATA_ENDINGS, ".md"}
+    assert not (encoder.folder / "onnx").exists()
+
+
+def test_a_cached_model_needs_no_server(server, model, monkeypatch):
+    server.add("org/toy", model)
+    folder = find_model("org/toy")
+    num_requests = len(server.requests)
+    hub.download_model.cache_clear()
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert find_model("org/toy") == folder
+    with pytest.raises(InputError, match=r"org/other: .*HF_HUB_OFFLINE"):
+        find_model("org/other")
+    assert len(server.requests) == num_requests
+
+
+def test_a_process_uses_one_version(server, model, exported):
+    server.add("org/toy", model)
+    folder = find_model("org/toy")
+    newest = server.add("org/toy", exported)
+    assert find_model("org/toy") == folder
+    assert find_model(f"org/toy@{newest}").name == newest
+
+
+def test_a_revision(server, model, exported):
+    first = server.add("org/toy", model, "v1")
+    second = server.add("org/toy", exported, "main")
+    assert find_model("org/toy").name == second
+    for name, options in (
+        ("org/toy@v1", {}),
+        ("org/toy", {"revision": "v1"}),
+        ("org/toy@v1", {"revision": "v1"}),
+        (f"org/toy@{first}", {}),
+    ):
+        assert find_model(name, **options).name == first
+    for name, options in (("org/toy@v2", {}), ("org/toy", {"revision": "v2"})):
+        with pytest.raises(InputError, match=r"org/toy: .*'v2'"):
+            find_model(name, **options)
+    with pytest.raises(InputError, match=r"org/toy@v1: .*'main'"):
+        find_model("org/toy@v1", revision="main")
+
+
+def test_a_private_model_needs_the_token_of_the_environment(server, model, monkeypatch):
+    server.add("org/toy", model)
+    server.repositories["org/toy"].private = True
+    with pytest.raises(InputError, match=rf"org/toy: .*{server.url}.*HF_TOKEN"):
+        find_model("org/toy")
+    monkeypatch.setenv("HF_TOKEN", "hf_test")
+    assert (find_model("org/toy") / "config.json").is_file()
+
+
+def test_a_folder_has_precedence(server, model, tmp_path):
+    (tmp_path / "org").mkdir()
+    (tmp_path / "org" / "toy").symlink_to(model)
+    assert find_model("org/toy").resolve() == model.resolve()
+    for name, options in (("org/toy@v1", {}), ("org/toy", {"revision": "v1"})):
+        with pytest.raises(InputError, match=r"org/toy: .*'v1'"):
+            find_model(name, **options)
+    assert not server.requests
+
+
+def test_other_names_ask_no_server(server, tmp_path):
+    for name in ("toy", "a/b/c", "./org/toy", "../org/toy", str(tmp_path / "toy"), "/toy"):
+        with pytest.raises(InputError):
+            SentenceEncoder.from_pretrained(name)
+    with pytest.raises(InputError, match="lxsr-static"):
+        find_model("lxsr-static", revision="v1")
+    with pytest.raises(InputError, match="v1"):
+        find_model("http://127.0.0.1:1/x.zip", revision="v1")
+    assert not server.requests
+
+
+def test_no_answer(server, model):
+    server.add("org/toy", model)
+    folder = find_model("org/toy")
+    server.shutdown()
+    server.server_close()
+    hub.download_model.cache_clear()
+    assert find_model("org/toy") == folder
+
+
+def test_without_the_library(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("fairseq_lxsr.machine.is_missing", lambda module: True)
+    with pytest.raises(InputError, match=r"org/toy: .*huggingface_hub.* -m pip install") as caught:
+        SentenceEncoder.from_pretrained("org/toy")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["model", "exported"])
+def test_a_checksum_identifies_a_model(server, request, kind):
+    folder = request.getfixturevalue(kind)
+    listing = {"model": "config.json", "exported": "modules.json"}[kind]
+    checksum = digest(folder / listing)
+    server.add("org/toy", folder)
+    expected = SentenceEncoder.from_pretrained(folder).encode(TEXTS)
+    encoder = SentenceEncoder.from_pretrained("org/toy", sha256=checksum)
+    np.testing.assert_array_equal(encoder.encode(TEXTS), expected)
+    for name in (f"org/toy#sha256={checksum}", f"{folder}#sha256={checksum.upper()}"):
+        assert find_model(name)
+    wrong = "0" * 64
+    with pytest.raises(InputError, match=rf"{listing}: .*{checksum}.*{wrong}"):
+        find_model("org/toy", sha256=wrong)
+    with pytest.raises(InputError, match="use one"):
+        find_model(f"org/toy#sha256={wrong}", sha256=checksum)
+    for name, sha256 in (("org/toy#sha256=0f", None), ("org/toy", "x" * 64), ("org/toy", 7)):
+        with pytest.raises(InputError, match="64"):
+            find_model(name, sha256=sha256)
+
+
+@pytest.mark.parametrize("kind", ["model", "exported"])
+@pytest.mark.parametrize("change", ["model.safetensors", "0_SentenceModule/config.json", "x.json"])
+def test_the_checksum_covers_every_file_that_is_read(server, request, kind, change):
+    """A folder may be unchanged but for a file that would be read in place of another."""
+    folder = request.getfixturevalue(kind)
+    checksum = digest(folder / {"model": "config.json", "exported": "modules.json"}[kind])
+    server.add("org/toy", folder, **{change.replace(".", "__"): b"{}"})
+    with pytest.raises(InputError, match=change):
+        find_model("org/toy", sha256=checksum)
+
+
+def test_a_folder_without_checksums_cannot_be_identified(server, exported, tmp_path):
+    (tmp_path / "saved").mkdir()
+    listing = tmp_path / "saved" / "modules.json"
+    listing.write_text("[]")
+    with pytest.raises(InputError, match=r"modules.json: .*checksums"):
+        find_model(tmp_path / "saved", sha256=digest(listing))
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_an_exported_folder_needs_no_other_library(model, tmp_path, monkeypatch, normalize):
+    """Also in the commands, which give the same vectors as `lxsr serve` does."""
+    monkeypatch.setattr("fairseq_lxsr.export.st_folder.is_missing", lambda module: True)
+    encoder = SentenceEncoder.from_pretrained(model)
+    export_hub(encoder, tmp_path / "st", normalize=normalize)
+    monkeypatch.setattr("fairseq_lxsr.machine.is_missing", lambda module: True)
+    (tmp_path / "t.en").write_text("one dog\nun chien\n")
+    options = ("--model", tmp_path / "st", "--input", tmp_path / "t.en")
+    lxsr_here("embed", *options, "--output", tmp_path / "t.npy")
+    expected = encoder.encode(TEXTS, normalize=normalize)
+    np.testing.assert_allclose(np.load(tmp_path / "t.npy"), expected, atol=1e-6)
+    lxsr_here("index", *options, "--output", tmp_path / "index")
+    assert "one dog" in lxsr_here("search", "--index", tmp_path / "index", "one dog").stdout
+    opened = SentenceEncoder.from_pretrained(tmp_path / "st")
+    open_index(tmp_path / "index").check_model(opened)
+    done = lxsr_here(
+        "embed", "--model", f"{tmp_path}/st#untrained", *options[2:], "--output", "o", check=False
+    )
+    refused(done, "untrained")
+
+
+def test_commands_take_a_name(server, model, tmp_path):
+    commit = server.add("org/toy", model)
+    (tmp_path / "t.en").write_text("one dog\n")
+    checksum = digest(model / "config.json")
+    inputs = ["--input", tmp_path / "t.en"]
+    names = ("org/toy", "org/toy@main", f"org/toy#sha256={checksum}", "en=org/toy@main")
+    for number, name in enumerate(names):
+        language = ["--lang", "en"] if number == 3 else []
+        output = tmp_path / f"{number}.npy"
+        lxsr_here("embed", "--model", name, *inputs, *language, "--output", output)
+        np.testing.assert_array_equal(np.load(output), np.load(tmp_path / "0.npy"))
+    lxsr_here("index", "--model", "org/toy", *inputs, "--output", tmp_path / "index")
+    assert commit in (tmp_path / "index" / "index.json").read_text()
+    assert "one dog" in lxsr_here("search", "--index", tmp_path / "index", "one dog").stdout
+    done = lxsr_here(
+        "embed", "--model", "org/none", *inputs, "--output", tmp_path / "o.npy", check=False
+    )
+    refused(done, "org/none", server.url)
+    assert not (tmp_path / "o.npy").exists()
