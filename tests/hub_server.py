@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+import yaml
 
 from fairseq_lxsr.encoder import hub
 
@@ -145,7 +146,26 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.reply(200, content, ETag=tag, X_Repo_Commit=commit)
 
     def check_card(self):
-        self.reply(200, {"errors": [], "warnings": []})
+        """Apply rules of the hub's specification of cards to the front matter."""
+        text = json.loads(self.body)["content"]
+        card = yaml.safe_load(text.removeprefix("---\n").partition("\n---\n")[0])
+        errors = []
+        link = card.get("license_link", "LICENSE.md")
+        if link not in ("LICENSE", "LICENSE.md") and not link.startswith("https://"):
+            errors.append("license_link must be LICENSE, LICENSE.md or a URL")
+        for language in card.get("language", ()):
+            if not re.fullmatch("[a-z]{2,3}", language):
+                errors.append(f"language {language}")
+        for result in card.get("model-index", [{"results": []}])[0]["results"]:
+            if not re.fullmatch(r"([\w-]+/)?[\w.-]+", result["dataset"]["type"]):
+                errors.append(f"dataset.type {result['dataset']['type']}")
+            if not result["task"]["type"] or not result["dataset"]["name"]:
+                errors.append("task.type and dataset.name are required")
+            for metric in result["metrics"]:
+                if not metric["type"] or not isinstance(metric["value"], int | float):
+                    errors.append(f"metric {metric}")
+        messages = [{"message": message} for message in errors]
+        self.reply(400 if errors else 200, {"errors": messages, "warnings": []})
 
     def create(self):
         about = json.loads(self.body)
@@ -155,7 +175,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         elif name in self.server.repositories:
             self.reply(409, {"error": "exists", "url": f"{self.server.url}/{name}"})
         else:
-            repository = Repository(private=bool(about.get("private")))
+            # The name of the field depends on the version of huggingface_hub.
+            is_private = about.get("private") or about.get("visibility") == "private"
+            repository = Repository(private=bool(is_private))
             repository.commit({".gitattributes": b""})
             self.server.repositories[name] = repository
             self.reply(200, {"url": f"{self.server.url}/{name}", "name": name})

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairseq_lxsr.cli.options import OUR_MODEL, add_options, filled
+from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.files.write import refuse_overlap
 from fairseq_lxsr.options import FILE_NAME, STATIC_TYPES, STORED_TYPES, option
@@ -121,11 +122,16 @@ class CardExport(CardOptions):
 
     def run(self) -> None:
         from fairseq_lxsr.encoder import SentenceEncoder
-        from fairseq_lxsr.encoder.locate import find_model
+        from fairseq_lxsr.encoder.locate import find_model, is_cached_from_hub
         from fairseq_lxsr.encoder.model_folder import CARD_FILE
         from fairseq_lxsr.export.card import write_card
 
         folder = find_model(self.model)
+        if is_cached_from_hub(folder):
+            raise InputError(
+                f"--model {self.model}: {folder} is a copy of a model on a hub; expected a model "
+                "folder of your own: write one with `lxsr export hub --scores FILE.jsonl`"
+            )
         scores, sources = self.read(folder / CARD_FILE)
         write_card(folder, SentenceEncoder.from_pretrained(folder, "cpu"), scores, sources)
         print(f"{folder / CARD_FILE}: written")
@@ -259,10 +265,36 @@ class HubExport(SentenceTransformersExport, CardOptions):
     """The options of `lxsr export hub`."""
 
     onnx: bool = option("also write onnx/model.onnx, for a model without layers", False)
+    push: str | None = option(
+        "also upload the folder to a hub, as this model; the token is HF_TOKEN, or what `hf auth "
+        "login` has stored (default: nothing is uploaded)",
+        None,
+        metavar="ORG/NAME",
+    )
+    private: bool = option("with --push: make a new repository private", False)
+    revision: str | None = option(
+        "with --push: upload to this branch, created if it does not exist (default: main)",
+        None,
+        metavar="BRANCH",
+    )
+
+    def check_push(self) -> None:
+        """Check the options of --push, before the export takes time."""
+        from fairseq_lxsr.export.hub import check_push
+
+        if self.push is not None:
+            check_push(self.push)
+            return
+        for name, value in (("--private", self.private), ("--revision", self.revision)):
+            if value:
+                raise InputError(f"{name} requires --push ORG/NAME; use both, or neither")
 
     def run(self) -> None:
-        from fairseq_lxsr.export import export_hub
+        from fairseq_lxsr.encoder.pin import PIN, listing_of
+        from fairseq_lxsr.export import export_hub, push_to_hub
+        from fairseq_lxsr.files.open import sha256
 
+        self.check_push()
         scores, sources = self.read(self.output)
         encoder = self.load_encoder()
         export_hub(
@@ -274,9 +306,20 @@ class HubExport(SentenceTransformersExport, CardOptions):
             self.drop_order,
             self.onnx,
             self.dtype,
+            name=self.push,
         )
-        print(f"{self.output}: for a model hub; upload it with the hub's command-line tool")
+        advice = "; upload it with --push ORG/NAME, or with the tool of the hub"
+        if self.push is not None:
+            advice = ""
+        print(f"{self.output}: for a model hub{advice}")
         self.print_requirements(encoder)
+        if self.push is None:
+            return
+        address = push_to_hub(self.output, self.push, self.private, self.revision)
+        print(f"{self.push}: uploaded, {address}")
+        revision = f"@{self.revision}" if self.revision else ""
+        checksum = sha256(listing_of(Path(self.output)))
+        print(f"load exactly this model as {self.push}{revision}{PIN}{checksum}")
 
 
 # Options and description of each export format.

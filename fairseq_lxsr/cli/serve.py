@@ -102,10 +102,12 @@ def default_model(index: "CorpusIndex | None", args: argparse.Namespace) -> str:
 
 
 def default_name(encoder: "SentenceEncoder", model: str) -> str:
-    """Return the name of the model folder, or `model` if the encoder has no folder."""
+    """Return the name of the model, from its folder, or `model` if the encoder has no folder."""
+    from fairseq_lxsr.encoder.locate import name_of
+
     if encoder.folder is None:
         return str(model)
-    return encoder.folder.resolve().name
+    return name_of(encoder.folder)
 
 
 def print_address(

@@ -18,7 +18,7 @@ HUB_NAME = re.compile(
 # Endings of the files that are downloaded: weights, word pieces and descriptions. Files with
 # code, and pickled files, which can run code, have other endings.
 DATA_ENDINGS = (".safetensors", ".json", ".txt", ".model")
-DOWNLOADED = [*(f"*{ending}" for ending in DATA_ENDINGS), "README.md"]
+DOWNLOADED = [*(f"*{ending}" for ending in DATA_ENDINGS), "README.md", "LICENSE.md"]
 # Formats of other tools, which may be larger than the model itself.
 NOT_DOWNLOADED = ["onnx/*", "openvino/*"]
 

@@ -31,6 +31,8 @@ WEIGHTS_FILE = "model.safetensors"
 TEXT_FILES = (DICTIONARY_FILE, SENTENCEPIECE_FILE)
 # Model card, with the licences of the training text. It is not needed to load the model.
 CARD_FILE = "README.md"
+# The licences of the training text alone, in a folder for a hub, whose cards link to this name.
+LICENCE_FILE = "LICENSE.md"
 MODEL_FILES = (CONFIG_FILE, WEIGHTS_FILE, *TEXT_FILES)
 MODEL_FORMAT = 1
 # Architecture of older folders, whose config.json does not specify one.

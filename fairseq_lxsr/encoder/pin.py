@@ -42,7 +42,8 @@ def check_pin(folder: Path, checksum: str) -> None:
     Args:
         folder: a folder from `lxsr export`.
         checksum: SHA-256 checksum of the file that lists the checksums of the others (see
-            `listing_of`). The model card and files for other tools are not covered.
+            `listing_of`). The model card, the licences and files for other tools
+            are not covered.
 
     Raises:
         InputError: if the checksum differs, a file has changed or is missing, or the folder has a

@@ -12,12 +12,19 @@ from typing import Any
 import numpy as np
 
 from fairseq_lxsr import __version__
-from fairseq_lxsr.encoder.model_folder import CARD_FILE
+from fairseq_lxsr.encoder.model_folder import CARD_FILE, LICENCE_FILE
 from fairseq_lxsr.errors import InputError, printable, shown
 from fairseq_lxsr.evaluation.compare import latest
 from fairseq_lxsr.evaluation.score import Score
 from fairseq_lxsr.evaluation.tables import NOT_PERCENT
-from fairseq_lxsr.export.earlier_card import INDEX_FIELD, SCORES, SIZE, TEXT, EarlierCard
+from fairseq_lxsr.export.earlier_card import (
+    INDEX_FIELD,
+    SCORES,
+    SIZE,
+    TEXT,
+    EarlierCard,
+    dataset_type,
+)
 from fairseq_lxsr.export.st_folder import unsupported_feature
 from fairseq_lxsr.files.lines import read_lines, single_line
 from fairseq_lxsr.files.records import parse_json
@@ -153,7 +160,7 @@ def write_card(
     exported: Any = None,
     earlier: EarlierCard | None = None,
 ) -> None:
-    """Write README.md into a model folder.
+    """Write README.md into a model folder, and LICENSE.md into one for a hub.
 
     Args:
         folder: the model folder.
@@ -187,6 +194,13 @@ def write_card(
     elif earlier is not None and earlier.licence:
         text_section = earlier.sections[TEXT]
         metadata |= earlier.licence
+    if text_section:
+        metadata["license_link"] = f"{CARD_FILE}#text"
+    if text_section and library == ST:
+        # Hubs accept a file with this name, but no part of a page.
+        metadata["license_link"] = LICENCE_FILE
+        with atomic_write(Path(folder) / LICENCE_FILE) as stream:
+            stream.write(text_section)
     scores_section = _scores_section(scores)
     index = _model_index(name, scores)
     has_scores = bool(scores)
@@ -256,12 +270,8 @@ def _metadata(
     """Return the metadata for model hubs: languages, licence and kind of model."""
     licence = {"license": "unknown"}
     if sources is not None:
-        # Hubs have no identifier for a combination of licences, so the entry links to the table.
-        licence = {
-            "license": "other",
-            "license_name": "by-source",
-            "license_link": f"{CARD_FILE}#text",
-        }
+        # Hubs have no identifier for a combination of licences.
+        licence = {"license": "other", "license_name": "by-source"}
     tags = list(TAGS)
     if is_static:
         tags += STATIC_TAGS
@@ -295,7 +305,10 @@ def _model_index(name: str, scores: Sequence[Score]) -> dict[str, Any]:
         results.append(
             {
                 "task": {"type": "sentence-similarity", "name": score.protocol},
-                "dataset": {"type": score.task, "name": _score_label(score, last_scores)},
+                "dataset": {
+                    "type": dataset_type(score.protocol, score.task),
+                    "name": _score_label(score, last_scores),
+                },
                 "metrics": metrics,
             }
         )

@@ -14,6 +14,13 @@ LICENCE_FIELDS = ("license", "license_name", "license_link")
 INDEX_FIELD = "model-index"
 # Matches the table row with the fingerprint. Cards of earlier versions call it `model`.
 _FINGERPRINT = re.compile(r"^\| (?:fingerprint|model) \| (\S+) \|$", re.MULTILINE)
+# Dataset names that hubs accept.
+_DATASET_TYPE = re.compile(r"([\w-]+/)?[\w.-]+", re.ASCII)
+
+
+def dataset_type(protocol: str, task: str) -> str:
+    """Return a name for the data of a score that hubs accept, such as `xsr-en-fr`."""
+    return re.sub(r"[^\w.]+", "-", f"{protocol}-{task}", flags=re.ASCII).strip("-")
 
 
 @dataclass(frozen=True)
@@ -67,16 +74,30 @@ class EarlierCard:
     def index(self, name: str) -> dict[str, Any]:
         """Return the scores in the format of model hubs, under another model name.
 
+        Earlier versions wrote names of datasets that hubs do not accept, such as `en->fr`.
+
         Args:
             name: the new model name.
 
         Returns:
             The `model-index` field of the metadata; {} if the card has none.
         """
-        entries = self.metadata.get(INDEX_FIELD)
-        if not isinstance(entries, list) or not entries or not isinstance(entries[0], dict):
+        try:
+            [entry] = self.metadata[INDEX_FIELD]
+            results = [_with_dataset_type(result) for result in entry["results"]]
+        except (KeyError, TypeError, ValueError):
+            # Somebody has edited the card.
             return {}
-        return {INDEX_FIELD: [{**entries[0], "name": name}]}
+        return {INDEX_FIELD: [{**entry, "name": name, "results": results}]}
+
+
+def _with_dataset_type(result: dict[str, Any]) -> dict[str, Any]:
+    """Return a score of a model index, with a name of its data that hubs accept."""
+    dataset = result["dataset"]
+    if _DATASET_TYPE.fullmatch(dataset["type"]):
+        return result
+    name = dataset_type(result["task"]["name"], dataset["type"])
+    return {**result, "dataset": {**dataset, "type": name}}
 
 
 def _metadata(front_matter: str) -> dict[str, Any]:

@@ -1,13 +1,15 @@
-"""Writes a folder that can be uploaded to a model hub; nothing is uploaded."""
+"""Writes a folder for a model hub, and uploads it."""
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from fairseq_lxsr import __version__
 from fairseq_lxsr.encoder import SentenceEncoder
+from fairseq_lxsr.encoder.hub import HUB_NAME
 from fairseq_lxsr.encoder.model_folder import CARD_FILE, CONFIG_FILE
 from fairseq_lxsr.encoder.st_checksums import MODULES_FILE, add_checksums
-from fairseq_lxsr.errors import InputError, say
+from fairseq_lxsr.errors import InputError, first_line, say, shown
 from fairseq_lxsr.evaluation.score import Score
 from fairseq_lxsr.export import onnx
 from fairseq_lxsr.export.card import ST, TextSources, write_card
@@ -19,6 +21,8 @@ from fairseq_lxsr.machine import require
 
 # Files to store with Git LFS.
 LARGE_FILES = ("*.safetensors", "*.onnx", "tokenizer.json")
+# Files that belong to a model; other files in a repository are kept, such as pictures.
+MODEL_PATTERNS = ["*.safetensors", "*.json", "*.model", "*.onnx", "*dict.txt"]
 
 
 def export_hub(
@@ -30,15 +34,17 @@ def export_hub(
     drop_order: bool = False,
     with_onnx: bool = False,
     dtype: str = "float32",
+    name: str | None = None,
 ) -> None:
-    """Write a folder for sentence-transformers with a model card, to upload with the hub's tool.
+    """Write a folder for sentence-transformers with a model card, to upload with `push_to_hub`.
 
-        export_hub(SentenceEncoder.from_pretrained("model", "cpu"), "my-model")
-        # then: hf upload NAME my-model
+        encoder = SentenceEncoder.from_pretrained("model", "cpu")
+        export_hub(encoder, "my-model", name="ORG/NAME")
+        push_to_hub("my-model", "ORG/NAME")
 
     Args:
         encoder: the encoder to export.
-        output: output folder; its name is the model name in the card.
+        output: output folder.
         scores: scores of this model, from `lxsr eval --output`; if there are none, those in the
             card of its folder.
         sources: sources of its training text, for the table of licences; if absent, those in the
@@ -48,6 +54,7 @@ def export_hub(
         with_onnx: also write onnx/model.onnx and tokenizer_config.json, for fastembed and
             transformers.js.
         dtype: dtype of the stored weights; see `export_sentence_transformers`.
+        name: name of the model in its card; None for the name of the output folder.
 
     Raises:
         InputError: if a library is missing, if the embeddings differ, or if `with_onnx` is set for
@@ -63,12 +70,82 @@ def export_hub(
         write_for_st(exported, work, normalize, dtype=dtype)
         if with_onnx:
             _add_onnx(exported, work, normalize)
-        name = Path(output).resolve().name
-        write_card(work, encoder, scores, sources, name, ST, exported, earlier)
+        card_name = name or Path(output).resolve().name
+        write_card(work, encoder, scores, sources, card_name, ST, exported, earlier)
         add_checksums(work)
         attributes = [f"{pattern} filter=lfs diff=lfs merge=lfs -text\n" for pattern in LARGE_FILES]
         (work / ".gitattributes").write_text("".join(attributes), encoding="ascii")
     _warn_of_missing_parts(encoder, Path(output), scores, sources, earlier)
+
+
+def check_push(name: str) -> None:
+    """Check what can be checked before a model is written and uploaded.
+
+    Args:
+        name: name of the model on the hub.
+
+    Raises:
+        InputError: if `name` is invalid, or huggingface_hub or a token is missing.
+    """
+    match = HUB_NAME.fullmatch(name)
+    if match is None or match["revision"]:
+        raise InputError(f"{shown(name)} is not the name of a model on a hub; expected ORG/NAME")
+    require("huggingface_hub", "hub", f"{name}: an upload to a hub")
+    from huggingface_hub import get_token
+
+    if get_token() is None:
+        raise InputError(
+            f"{name}: no token for the hub; set HF_TOKEN, or run `hf auth login`, and upload again"
+        )
+
+
+def push_to_hub(
+    folder: str | Path, name: str, private: bool = False, revision: str | None = None
+) -> str:
+    """Upload a folder of `export_hub` to a hub, as one commit.
+
+    The repository is created if it does not exist. Files of an earlier model in it are deleted.
+    The token comes from the environment: HF_TOKEN, or what `hf auth login` has stored.
+
+        push_to_hub("my-model", "ORG/NAME", private=True)
+        SentenceEncoder.from_pretrained("ORG/NAME")
+
+    Args:
+        folder: the folder to upload.
+        name: name of the model on the hub, ORG/NAME.
+        private: whether a new repository is private.
+        revision: branch to upload to, created if it does not exist; None for the main branch.
+
+    Returns:
+        Address of the commit.
+
+    Raises:
+        InputError: if `name` is invalid, huggingface_hub or a token is missing, or the upload
+            fails.
+    """
+    check_push(name)
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HTTPError, XetDownloadError
+
+    api = HfApi(library_name="fairseq-lxsr", library_version=__version__)
+    try:
+        api.create_repo(name, private=private or None, exist_ok=True)
+        if revision is not None:
+            api.create_branch(name, branch=revision, exist_ok=True)
+        commit = api.upload_folder(
+            repo_id=name,
+            folder_path=folder,
+            revision=revision,
+            commit_message=f"Upload a model of fairseq-lxsr {__version__}",
+            # A module of an earlier model would be read in place of the new model.
+            delete_patterns=MODEL_PATTERNS,
+        )
+    except (HTTPError, XetDownloadError, ValueError) as error:
+        raise InputError(
+            f"{name}: the upload of {folder} to {api.endpoint} failed ({first_line(error):.150}); "
+            "check the name, the token and the connection, and upload the folder again"
+        ) from None
+    return commit.commit_url
 
 
 def _card_of(encoder: SentenceEncoder) -> EarlierCard | None:

@@ -9,6 +9,7 @@ from conftest import lxsr_here, refused
 from hub_server import serving
 
 from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.cli.serve import default_name
 from fairseq_lxsr.encoder import hub
 from fairseq_lxsr.encoder.locate import find_model, name_of
 from fairseq_lxsr.encoder.st_checksums import add_checksums
@@ -236,3 +237,6 @@ def test_commands_take_a_name(server, model, tmp_path):
     )
     refused(done, "org/none", server.url)
     assert not (tmp_path / "o.npy").exists()
+    assert default_name(SentenceEncoder.from_pretrained("org/toy"), "") == "org/toy"
+    # A card would change the files of the cache.
+    refused(lxsr_here("export", "card", "--model", "org/toy", check=False), "org/toy", commit)

@@ -9,11 +9,13 @@ import pytest
 import yaml
 from conftest import lxsr_here as lxsr
 from conftest import refused
+from hub_server import serving
 from random_model import write_model
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.encoder.locate import model_names
 from fairseq_lxsr.evaluation.score import Score, append_scores
+from fairseq_lxsr.export import export_hub
 from fairseq_lxsr.export.earlier_card import EarlierCard
 from fairseq_lxsr.export.fast_tokenizer import SAMPLE
 from fairseq_lxsr.export.st_folder import without_order
@@ -57,7 +59,8 @@ def test_a_folder_for_a_hub(model, tmp_path):
     lxsr("export", "hub", "--model", model, "--output", tmp_path / "my-model", *options)
     data, text = metadata_of(tmp_path / "my-model")
     assert data["library_name"] == "sentence-transformers"
-    assert (data["license"], data["license_link"]) == ("other", "README.md#text")
+    assert (data["license"], data["license_link"]) == ("other", "LICENSE.md")
+    assert "a ministry" in (tmp_path / "my-model" / "LICENSE.md").read_text()
     assert {"sentence-transformers", "model2vec"} <= set(data["tags"])
     assert "model-index" not in data  # the scores are those of another model
     assert "P@1 91.2" in text
@@ -117,6 +120,29 @@ def test_cards_of_packaged_models_can_be_used():
         assert card.fingerprint == encoder.fingerprint
         assert card.licence["license"] == "other"
         assert card.has_scores
+
+
+def test_the_card_of_the_packaged_model_is_valid_on_a_hub(packaged, tmp_path, monkeypatch):
+    """`validate` asks a server, and the stand-in applies the rules of the hub's specification."""
+    hub = pytest.importorskip("huggingface_hub")
+    # The comparison with the library takes seconds, and is tested elsewhere.
+    monkeypatch.setattr("fairseq_lxsr.export.st_folder.is_missing", lambda module: True)
+    folder = tmp_path / "my-model"
+    export_hub(packaged, folder, dtype="int8", name="org/my-model")
+    card = hub.ModelCard.load(folder / "README.md")
+    with serving(tmp_path / "cache"):
+        card.validate()
+        card.data.license_link = "README.md#text"
+        with pytest.raises(ValueError, match="license_link"):
+            card.validate()
+    data = card.data
+    assert (data.license, data.model_name) == ("other", "org/my-model")
+    assert data.language == packaged.languages
+    assert len(data.eval_results) > 100
+    assert {"xsr-en-fr", "xsr-fr-en"} <= {result.dataset_type for result in data.eval_results}
+    assert "tatoeba" in card.text.lower()
+    assert "CC BY 4.0" in (folder / "LICENSE.md").read_text("utf-8")
+    assert "| source | licence | attribution | pairs |" in card.text
 
 
 def test_the_graph_reads_the_same_tokenizer(model, tmp_path):

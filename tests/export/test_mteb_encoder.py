@@ -1,5 +1,7 @@
 """mteb itself measures an encoder of ours, on a task made here."""
 
+import json
+
 import numpy as np
 import pytest
 import toy
@@ -58,6 +60,28 @@ def test_mteb_scores_it_as_we_do(task, toy_model):
     first, second = (ours.encode(list(side), normalize=True) for side in zip(*PAIRS, strict=True))
     expected = (nearest_neighbours(second, first, 1)[1][:, 0] == np.arange(50)).mean()
     assert score == pytest.approx(expected)
+
+
+@pytest.mark.slow
+def test_a_registered_model_is_found_by_its_name(task, toy_model, tmp_path, monkeypatch):
+    """Its results are written as mteb writes them, and mteb reads them again."""
+    import mteb
+    from mteb.cache import ResultCache
+    from mteb.models.model_implementations import MODEL_REGISTRY
+
+    meta = MtebEncoder.from_pretrained(toy_model, device="cpu").mteb_model_meta
+    monkeypatch.setitem(MODEL_REGISTRY, meta.name, meta)
+    model = mteb.get_model(meta.name, device="cpu")
+    assert model.name == meta.name == f"fairseq-lxsr/{toy_model.name}"
+    assert {"eng-Latn", "fra-Latn"} <= set(meta.languages)
+    cache = ResultCache(tmp_path)
+    result = mteb.evaluate(model, task, cache=cache, show_progress_bar=False).task_results[0]
+    folder = tmp_path / "results" / meta.name.replace("/", "__") / meta.revision
+    files = {path.name for path in folder.iterdir()}
+    assert files == {"ToyBitext.json", "model_meta.json"}
+    assert json.loads((folder / "model_meta.json").read_text())["name"] == meta.name
+    [loaded] = cache.load_results([meta.name], ["ToyBitext"], validate_and_filter=False)
+    assert loaded.task_results[0].get_score() == pytest.approx(result.get_score())
 
 
 @pytest.mark.slow
