@@ -1,6 +1,6 @@
 """Shows progress on standard error.
 
-On a terminal, one line is overwritten; in files and notebooks, a line is added every minute.
+On a terminal and in a notebook, one line is overwritten; in a file, a line is added every minute.
 """
 
 import shutil
@@ -13,15 +13,21 @@ from tqdm import tqdm
 
 from fairseq_lxsr.errors import say
 
-# Without a terminal: seconds before the first line, and between lines.
+# In a file: seconds before the first line, and between lines.
 FIRST_LINE_SECONDS = 10
 LINE_SECONDS = 60
-# On a terminal: seconds between updates of the line.
+# On a terminal and in a notebook: seconds between updates of the line.
 REFRESH_SECONDS = 0.5
 
 
-def on_terminal() -> bool:
-    """Return whether standard error is a terminal; notebooks do not count."""
+# Module of the streams that a notebook shows in the output of a cell.
+NOTEBOOK_STREAMS = "ipykernel.iostream"
+
+
+def can_overwrite() -> bool:
+    """Return whether a line on standard error can be overwritten: on terminals, in notebooks."""
+    if type(sys.stderr).__module__ == NOTEBOOK_STREAMS:
+        return True
     # A logger that replaces standard error may only have a `write` method.
     is_terminal = getattr(sys.stderr, "isatty", None)
     return is_terminal is not None and is_terminal()
@@ -45,12 +51,12 @@ class StatusLine:
             line.show(lambda: f"step {step} of {len(steps)}")
         line.clear()
 
-    Without a terminal, a line is logged every minute.
+    In a file, a line is logged every minute.
     """
 
     def __init__(self) -> None:
         self._due = time.monotonic()
-        if not on_terminal():
+        if not can_overwrite():
             self._due += FIRST_LINE_SECONDS
         # Width of the text currently on the terminal.
         self._width = 0
@@ -58,17 +64,17 @@ class StatusLine:
     def show(self, state: Callable[[], str]) -> None:
         """Show the text that `state` returns; `state` is called only if an update is due."""
         now = time.monotonic()
-        is_terminal = on_terminal()
+        overwrites = can_overwrite()
         if now < self._due:
             return
-        self._due = now + (REFRESH_SECONDS if is_terminal else LINE_SECONDS)
-        if is_terminal:
+        self._due = now + (REFRESH_SECONDS if overwrites else LINE_SECONDS)
+        if overwrites:
             self._overwrite(state())
         else:
             say(state())
 
     def clear(self) -> None:
-        """Clear the status line before writing anything else to the terminal."""
+        """Clear the status line before writing anything else."""
         if self._width:
             self._overwrite("")
             sys.stderr.write("\r")
@@ -83,7 +89,7 @@ class StatusLine:
 
 
 class Progress(tqdm):
-    """A tqdm progress bar on a terminal, or periodic log lines elsewhere.
+    """A tqdm progress bar on a terminal and in a notebook, or periodic log lines in a file.
 
         with Progress(total=len(texts), desc="encode", unit=" sentences", disable=None) as bar:
             for block in blocks:
@@ -97,7 +103,7 @@ class Progress(tqdm):
     def __init__(self, *args: Any, disable: bool | None = None, **options: Any):
         if sys.stderr is None:
             disable = True
-        self.lines = disable is None and not on_terminal()
+        self.lines = disable is None and not can_overwrite()
         if self.lines:
             options |= {
                 "mininterval": LINE_SECONDS,

@@ -118,6 +118,20 @@ def test_a_terminal_has_the_bar_of_tqdm(monkeypatch):
     assert "\rencode: 100%|" in sys.stderr.getvalue()
 
 
+def test_a_notebook_has_the_bar_of_tqdm_and_an_updated_line(monkeypatch):
+    """Standard error of a notebook is no terminal, but a carriage return overwrites its line."""
+    notebook_stream = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})
+    monkeypatch.setattr(sys, "stderr", notebook_stream())
+    with Progress(total=3, desc="encode", ncols=80) as bar:
+        bar.update(3)
+    line = StatusLine()
+    line.show(lambda: "a state")
+    line.clear()
+    written = sys.stderr.getvalue()
+    assert "\rencode: 100%|" in written
+    assert written.endswith("\ra state\r       \r")
+
+
 def test_a_line_of_a_terminal_is_written_over_and_cleared(monkeypatch, clock):
     monkeypatch.setattr(sys, "stderr", Terminal())
     monkeypatch.setenv("COLUMNS", "10")
