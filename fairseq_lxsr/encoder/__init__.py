@@ -134,8 +134,8 @@ class SentenceEncoder(SentenceTransformersMethods):
             untrained: use random weights (seed 1) of the same shapes, as a baseline for the trained
                 model.
             revision: branch, tag or commit of a model on a hub; None for the newest version.
-            sha256: checksum that identifies the model, as `lxsr export hub` prints it (see
-                `encoder.pin.check_pin`).
+            sha256: checksum that identifies the model, as `lxsr export hub --push` prints it
+                (see `encoder.pin.check_pin`).
 
         Returns:
             The encoder, ready to use.

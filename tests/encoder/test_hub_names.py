@@ -1,11 +1,12 @@
 """Models by their names on a hub: what is downloaded, the cache, revisions and checksums."""
 
 import hashlib
+import os
 
 import numpy as np
 import pytest
 import random_model
-from conftest import lxsr_here, refused
+from conftest import lxsr_here, python, refused
 from hub_server import serving
 
 from fairseq_lxsr import SentenceEncoder
@@ -107,6 +108,20 @@ def test_a_revision(server, model, exported):
             find_model(name, **options)
     with pytest.raises(InputError, match=r"org/toy@v1: .*'main'"):
         find_model("org/toy@v1", revision="main")
+
+
+def test_variables_of_the_environment(server, model, tmp_path):
+    """In a process of its own, because huggingface_hub reads them when it is imported."""
+    server.add("org/toy", model)
+    home = tmp_path / "home"
+    code = """from fairseq_lxsr import SentenceEncoder
+print(SentenceEncoder.from_pretrained("org/toy").folder)"""
+    environment = {**os.environ, "HF_ENDPOINT": server.url, "HF_HOME": str(home)}
+    folder = python(code, env=environment)
+    assert folder.startswith(f"{home}/hub/models--org--toy/snapshots/")
+    num_requests = len(server.requests)
+    assert python(code, env=environment | {"HF_HUB_OFFLINE": "1"}) == folder
+    assert len(server.requests) == num_requests
 
 
 def test_a_private_model_needs_the_token_of_the_environment(server, model, monkeypatch):

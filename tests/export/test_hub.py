@@ -122,6 +122,7 @@ def test_cards_of_packaged_models_can_be_used():
         assert card.has_scores
 
 
+@pytest.mark.slow
 def test_the_card_of_the_packaged_model_is_valid_on_a_hub(packaged, tmp_path, monkeypatch):
     """`validate` asks a server, and the stand-in applies the rules of the hub's specification."""
     hub = pytest.importorskip("huggingface_hub")

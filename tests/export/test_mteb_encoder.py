@@ -78,7 +78,7 @@ def test_a_registered_model_is_found_by_its_name(task, toy_model, tmp_path, monk
     result = mteb.evaluate(model, task, cache=cache, show_progress_bar=False).task_results[0]
     folder = tmp_path / "results" / meta.name.replace("/", "__") / meta.revision
     files = {path.name for path in folder.iterdir()}
-    assert files == {"ToyBitext.json", "model_meta.json"}
+    assert {"ToyBitext.json", "model_meta.json"} <= files
     assert json.loads((folder / "model_meta.json").read_text())["name"] == meta.name
     [loaded] = cache.load_results([meta.name], ["ToyBitext"], validate_and_filter=False)
     assert loaded.task_results[0].get_score() == pytest.approx(result.get_score())
