@@ -87,7 +87,7 @@ class CardOptions:
     """Options for the information in a model card that is not in the model folder."""
 
     scores: tuple[str, ...] = option(
-        "score file for this model, written by `lxsr eval --output`",
+        "score files of this model, written by `lxsr eval --output`",
         (),
         FILE_NAME,
         nargs="+",

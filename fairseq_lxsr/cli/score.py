@@ -224,7 +224,7 @@ class InputRows:
         self.table = Table(args.input or "-", args.columns, languages, True, args.skip_bad)
 
     def read(self) -> "Iterator[Pair]":
-        """Yield the source and target of each pair, with its row and the skipped rows before it."""
+        """Yield source, target, and a list of the skipped rows before each pair and its own row."""
         # For margins, the pairs are read twice. The new reader counts their entities from 0.
         self.entities = EntityReader(self.entities.choice)
         return self.entities.read(self._read_rows())

@@ -1,4 +1,4 @@
-"""`lxsr serve`: serve embeddings and search over HTTP, compatible with OpenAI's embeddings API."""
+"""`lxsr serve`: serve search, and embeddings compatible with OpenAI's API, over HTTP."""
 
 import argparse
 import os

@@ -101,7 +101,7 @@ def escaped_streams() -> Iterator[None]:
 
 
 def results() -> TextIO:
-    """Return standard output, unescaped, for results that programs read.
+    """Return standard output for results; they are escaped only on a terminal.
 
     The results are exact in a pipe or a file, and escaped on a terminal.
 
@@ -109,7 +109,9 @@ def results() -> TextIO:
         InputError: if standard output is closed.
     """
     if sys.stdout is None:
-        raise InputError("standard output is closed; use --output FILE, or open standard output")
+        raise InputError(
+            "standard output is closed; use --output FILE, or redirect standard output"
+        )
     if sys.stdout.isatty():
         return sys.stdout
     return getattr(sys.stdout, "exact", sys.stdout)

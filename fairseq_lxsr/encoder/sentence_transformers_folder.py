@@ -207,7 +207,7 @@ def _read_table(path: Path) -> np.ndarray:
             if FACTORS in stored_names:
                 rows *= stored.get_tensor(FACTORS)[:, None]
             return rows
-    raise InputError(f"{path.name} has neither {' nor '.join(TABLE_NAMES)}")
+    raise InputError(f"{path.name}: no tensor named {' or '.join(TABLE_NAMES)}")
 
 
 def _read_tokenizer(description: dict[str, Any], rows: np.ndarray) -> tuple[Tokenizer, np.ndarray]:

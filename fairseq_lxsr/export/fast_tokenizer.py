@@ -378,7 +378,7 @@ def matching_rules(tokenizer: Tokenizer, letters: Mapping[str, str]) -> dict[str
 
 
 def _empty_unknown_text(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Return the step that empties a text with an unknown letter and no known word.
+    """Return the normalizer that empties a text of unknown characters without a known word.
 
     `Tokenizer.encode_known` does the same.
     """

@@ -443,7 +443,7 @@ def _remove_stale_files(path: Path) -> None:
 
 
 def _is_alive(process: int) -> bool:
-    # On Windows, `os.kill` would end the process.
+    # On Windows, `os.kill` cannot test for a process: signal 0 sends Ctrl-C.
     if os.name == "nt":
         return True
     try:
@@ -458,7 +458,7 @@ def _is_alive(process: int) -> bool:
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Make file system errors name `path` instead of a temporary file or no file.
+    """Name `path` in file system errors, which otherwise name a temporary file or none.
 
     For example, the error for a full disk names no file.
     """

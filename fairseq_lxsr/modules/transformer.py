@@ -114,9 +114,9 @@ class TransformerLayer(LayerParts):
 
     def forward(self, x: Tensor, attends: Tensor) -> Tensor:
         """Return the new states [B, T, D]; for the arguments, see `SelfAttention`."""
-        # Without gradients, add in place, because allocating memory takes longer than adding.
+        # Add in place, because allocating memory takes longer than adding.
         x = self.self_attn_layer_norm(self.dropout(self.self_attn(x, attends)).add_(x))
-        # [B, T, F]
+        # [B, T, F]; in place only without gradients, because the backward pass needs the input.
         hidden = self.activation_dropout(F.silu(self.fc1(x), inplace=not torch.is_grad_enabled()))
         return self.final_layer_norm(self.dropout(self.fc2(hidden)).add_(x))
 

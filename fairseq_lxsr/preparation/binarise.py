@@ -46,7 +46,7 @@ DTYPE_CODES = {np.dtype(np.uint16): 8, np.dtype(np.uint32): 9}
 UINT16_LIMIT = 65_500
 # Languages written only in Chinese characters.
 CHINESE = ("zh", "yue", "wuu", "nan", "hak", "gan", "lzh")
-# Approximate number of lines in which Chinese characters are counted.
+# Approximate maximum number of lines in which Chinese characters are counted.
 DESCRIBED_LINES = 200_000
 # Size in bytes below which a text is binarised in this process, because starting another process
 # takes a second.

@@ -107,7 +107,7 @@ def _candidates(path: Path) -> list[tuple[str, str]]:
 
 
 def _codes_in_name(parents: list[str], stem: str) -> list[tuple[str, str]]:
-    """Return the possible codes at the end of a file name, each with a program name."""
+    """Return the possible language codes at the end of a file name, each with its program."""
     candidates: list[tuple[str, str]] = []
     marks = re.finditer(r"(?<=[^\W_])[-_.]", stem)
     for start in (0, *(mark.end() for mark in marks)):

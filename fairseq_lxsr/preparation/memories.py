@@ -430,7 +430,8 @@ class _Measured:
         self.bytes_since_unit = 0
         self.is_started = False
         self.decoder: codecs.IncrementalDecoder | None = None
-        # End of the previous block, if it contains a reference or section that is not complete yet.
+        # Rest of the previous block, from an entity reference, tag or CDATA section that may be cut
+        # off; empty if there is none.
         self.unfinished = ""
 
     def _block(self, size: int) -> bytes:

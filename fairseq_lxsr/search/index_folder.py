@@ -459,7 +459,7 @@ class IndexFolder:
 
     @cached_property
     def _is_alive(self) -> Mask:
-        """Whether each document is not deleted."""
+        """Mask of the documents that are not deleted."""
         is_alive = np.ones(self._document_starts[-1], dtype=bool)
         is_alive[self.deleted] = False
         return is_alive

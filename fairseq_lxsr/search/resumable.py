@@ -128,14 +128,14 @@ def _finished_rows(record_file: Path, rows: Rows, show_progress: bool) -> tuple[
     try:
         record = Record.read(record_file)
     except InputError as error:
-        say(f"{error}; recomputing these rows")
+        say(f"{error}; recomputing its rows")
         return 0, 0
     if record is None:
         return 0, 0
     differing = difference(record.settings, rows.settings)
     if differing:
         if show_progress:
-            say(f"{record_file} is from a run with {differing}; recomputing these rows")
+            say(f"{record_file} is from a run with {differing}; recomputing its rows")
         return 0, 0
     if record.lines > rows.shape[0]:
         return 0, 0
@@ -153,7 +153,7 @@ def _open_intact(path: Path, mode: str, rows: Rows, done: int, crc: int) -> np.m
     except ValueError:
         array = None
     if array is None or not rows.fit(array) or checksum(array[:done]) != crc:
-        say(f"{path} is damaged, or was written by an older version; recomputing these rows")
+        say(f"{path} is damaged, or was written by an older version; recomputing its rows")
         return None
     return array
 

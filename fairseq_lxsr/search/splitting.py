@@ -113,7 +113,7 @@ def passage_rows(text: str) -> list[Span]:
 
 
 def _size(text: str) -> int:
-    """Return the length of a text in letters."""
+    """Return the number of characters; a Chinese, Japanese or Korean one counts as three."""
     if text.isascii():
         return len(text)
     return len(text) + (IDEOGRAPH_LETTERS - 1) * len(_IDEOGRAPH.findall(text))

@@ -43,7 +43,7 @@ class Origin(Allowed):
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """Address, API key and request limits of a server."""
+    """Options of a server: address, access, handling of inputs, and limits."""
 
     host: str = option(
         "address to listen on; 0.0.0.0 for all addresses of this machine",

@@ -1,1 +1,1 @@
-"""Loads the fairseq tasks of this package; see `families`."""
+"""Package whose import registers tasks, models and criterions in fairseq; see `families`."""

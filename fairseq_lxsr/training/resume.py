@@ -55,7 +55,7 @@ class NewRun:
 
     @classmethod
     def of(cls, task: Any, model: nn.Module, resumes: bool, same_place: bool) -> "NewRun":
-        """Describe the training of a model with a fairseq task."""
+        """Create the description of a new run from its fairseq task and model."""
         options: dict[str, Any] = {}
         for module in model.modules():
             if isinstance(module, SentenceNetwork):

@@ -161,8 +161,8 @@ def unit_rows(
     # Overflowing or vanishing sums are recomputed below.
     with np.errstate(over="ignore", invalid="ignore"):
         squares = (rows * rows).sum(axis=1, keepdims=True)
-    # Check all rows at once, because extreme rows are rare. The condition is also false
-    # for NaN.
+    # Check all rows at once, because extreme rows are rare. The comparison is negated,
+    # so that NaN is caught as well.
     if not (squares.min(initial=np.inf) >= LEAST_SQUARES and squares.max(initial=0) < np.inf):
         rows, squares = _rescale_extreme(rows, squares)
         is_finite = np.isfinite(squares)

@@ -123,8 +123,8 @@ class XlingSentConfig(*(term.Options for term in all_terms()), PairTaskConfig): 
     """Options for the training text and batches, and the options of every loss term."""
 
     word_dropout: float = option(
-        "probability of dropping a piece of the training text from the input, resampled every "
-        "epoch",
+        "probability of dropping each piece of the training text from the input; the pieces are "
+        "drawn again every epoch",
         0.0,
         below(1),
     )
