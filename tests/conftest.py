@@ -23,6 +23,9 @@ import pytest
 import toy
 from forks import FAIRSEQ, PRELOADED, start
 
+# A missing folder such as work/model could be a model on a hub, which no test may ask for.
+os.environ["HF_HUB_OFFLINE"] = "1"
+
 ROOT = Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "golden"
 COMPATIBILITY = GOLDEN / "compatibility"  # checkpoints and model folders of an older version

@@ -113,15 +113,15 @@ def push_to_hub(
     Args:
         folder: the folder to upload.
         name: name of the model on the hub, ORG/NAME.
-        private: whether a new repository is private.
+        private: whether a new repository is private; an existing one must be private then.
         revision: branch to upload to, created if it does not exist; None for the main branch.
 
     Returns:
         Address of the commit.
 
     Raises:
-        InputError: if `name` is invalid, huggingface_hub or a token is missing, or the upload
-            fails.
+        InputError: if `name` is invalid, huggingface_hub or a token is missing, the repository is
+            public although `private` is set, or the upload fails.
     """
     check_push(name)
     from huggingface_hub import HfApi
@@ -130,6 +130,11 @@ def push_to_hub(
     api = HfApi(library_name="fairseq-lxsr", library_version=__version__)
     try:
         api.create_repo(name, private=private or None, exist_ok=True)
+        if private and not api.repo_info(name).private:
+            raise InputError(
+                f"{name}: this repository exists and is public; make it private on "
+                f"{api.endpoint} first, or upload without private"
+            )
         if revision is not None:
             api.create_branch(name, branch=revision, exist_ok=True)
         commit = api.upload_folder(
@@ -140,7 +145,10 @@ def push_to_hub(
             # A module of an earlier model would be read in place of the new model.
             delete_patterns=MODEL_PATTERNS,
         )
-    except (HTTPError, XetDownloadError, ValueError) as error:
+    except InputError:
+        # It is a ValueError too, and already says what to do.
+        raise
+    except (HTTPError, XetDownloadError, ConnectionError, ValueError) as error:
         raise InputError(
             f"{name}: the upload of {folder} to {api.endpoint} failed ({first_line(error):.150}); "
             "check the name, the token and the connection, and upload the folder again"

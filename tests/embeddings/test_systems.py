@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import small_model
+from hub_server import serving
 
 from fairseq_lxsr.embeddings import (
     ByLanguage,
@@ -212,6 +213,21 @@ def test_hugging_face_folder_with_mean_pooling(bert):
         states = AutoModel.from_pretrained(bert).eval()(**tokens).last_hidden_state
     mask = tokens["attention_mask"][..., None]
     np.testing.assert_allclose(found, ((states * mask).sum(1) / mask.sum(1)).numpy(), atol=1e-5)
+
+
+def test_a_model_of_another_library_on_a_hub(bert, tmp_path, monkeypatch):
+    """Its weights are downloaded only if they are safetensors."""
+    monkeypatch.chdir(tmp_path)
+    text = Text(["dog cat cat", "chien"])
+    with serving(tmp_path / "cache") as server:
+        server.add("org/bert", bert, pytorch_model__bin=b"pickled", code__py=b"1 / 0")
+        embeddings = load("org/bert", device="cpu").embed(text)
+        np.testing.assert_allclose(embeddings, load(bert, device="cpu").embed(text), atol=1e-6)
+        assert not [name for name in server.requests if name.endswith((".bin", ".py"))]
+        (bert / "model.safetensors").rename(bert / "pytorch_model.bin")
+        server.add("org/pickled", bert)
+        with pytest.raises(InputError, match="models--org--pickled"):
+            load("org/pickled", device="cpu")
 
 
 def test_sentence_transformers_folder(bert, tmp_path):

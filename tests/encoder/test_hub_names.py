@@ -117,7 +117,7 @@ def test_variables_of_the_environment(server, model, tmp_path):
     code = """from fairseq_lxsr import SentenceEncoder
 print(SentenceEncoder.from_pretrained("org/toy").folder)"""
     environment = {**os.environ, "HF_ENDPOINT": server.url, "HF_HOME": str(home)}
-    folder = python(code, env=environment)
+    folder = python(code, env=environment | {"HF_HUB_OFFLINE": "0"})
     assert folder.startswith(f"{home}/hub/models--org--toy/snapshots/")
     num_requests = len(server.requests)
     assert python(code, env=environment | {"HF_HUB_OFFLINE": "1"}) == folder

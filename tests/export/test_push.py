@@ -78,6 +78,15 @@ def test_a_push_replaces_the_files_of_an_earlier_model_only(server, model, tmp_p
 
 
 @pytest.mark.usefixtures("token")
+def test_a_private_model_is_not_pushed_to_a_public_repository(server, model, tmp_path):
+    server.repositories["org/toy"] = Repository()
+    server.repositories["org/toy"].commit({"README.md": b"public"})
+    done = exported(model, tmp_path, "--push", "org/toy", "--private", check=False)
+    refused(done, "org/toy", "public", server.url)
+    assert files_of(server, "org/toy") == {"README.md": b"public"}
+
+
+@pytest.mark.usefixtures("token")
 def test_a_branch(server, model, tmp_path):
     server.repositories["org/toy"] = Repository()
     server.repositories["org/toy"].commit({"README.md": b"main"})
@@ -118,6 +127,9 @@ def test_a_hub_that_refuses(server, model, tmp_path, monkeypatch):
     assert "model.safetensors" in files_of(server, "org/toy")
     with pytest.raises(InputError, match="none"):
         push_to_hub("none", "org/toy")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(InputError, match=r"org/toy.*HF_HUB_OFFLINE"):
+        push_to_hub("out", "org/toy")
 
 
 def test_without_the_library(model, monkeypatch):
