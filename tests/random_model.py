@@ -2,6 +2,7 @@
 of its pieces.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import sentencepiece
@@ -19,17 +20,20 @@ def write_model(
     byte_fallback: bool = False,
     version: int = 1,
     rule: Path | None = None,
+    read_as: str = "",
+    lines: Sequence[str] = (),
     **sizes,
 ) -> Path:
-    """Args: pieces: `bpe` or `unigram`; version: of the reading of text; rule: of letters; sizes:
-    of the config.
+    """Args: pieces: `bpe` or `unigram`; version: of the reading of text; rule: of letters; read_as:
+    letters and what the model reads in their place; lines: of text, in addition; sizes: of the
+    config.
     """
     folder.mkdir(parents=True)
     text = folder / "text"
-    text.write_text(
-        "\n".join(side for pair in toy.sentences(800, seed=2) for side in pair), encoding="utf-8"
-    )
+    toy_lines = [side for pair in toy.sentences(800, seed=2) for side in pair]
+    text.write_text("\n".join([*toy_lines, *lines]), encoding="utf-8")
     how = {"byte_fallback": True, "vocab_size": 340} if byte_fallback else {"vocab_size": 80}
+    how["vocab_size"] += len(set("".join(lines)))
     how |= {
         "input": str(text),
         "model_prefix": str(folder / "sp"),
@@ -55,6 +59,6 @@ def write_model(
     for name, weights in network.named_parameters():
         if name.endswith(("gates", "order")):  # zero before training, when they change nothing
             torch.nn.init.normal_(weights)
-    options = TextOptions(lowercase=True, version=version)
+    options = TextOptions(lowercase=True, version=version, read_as=read_as)
     save_folder(folder / "model", network, folder / "dict.txt", folder / "sp.model", options, {})
     return folder / "model"

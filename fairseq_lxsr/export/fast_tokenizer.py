@@ -2,14 +2,18 @@
 
 import base64
 import io
+import itertools
 import json
+import math
 import tempfile
 import unicodedata
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sentencepiece import SentencePieceTrainer
 
 from fairseq_lxsr.characters import JOINERS, in_brackets, steps_of
@@ -41,6 +45,8 @@ NONCHARACTER = "\ufdd0"
 UNKNOWN_COST = 10.0
 # Penalty of special symbols relative to the least likely piece: they are never chosen.
 NEVER_COST = 1e4
+# Maximum number of spellings of one piece; a piece of the packaged model has up to 160.
+MAX_SPELLINGS = 1000
 # Texts on which an exported model is compared with the original, in addition to the user's text.
 SAMPLE = (
     "The quick brown fox jumps over the lazy dog.",
@@ -157,6 +163,50 @@ def extended_symbols(tokenizer: Tokenizer, num_rows: int) -> list[str]:
     return symbols
 
 
+def with_spellings(tokenizer: Tokenizer, symbols: Sequence[str]) -> list[str]:
+    """Append the spellings of pieces with letters that the text options replace.
+
+    For example, the pieces of a model that reads traditional Chinese as simplified Chinese get
+    traditional spellings. transformers.js needs them, because it ignores the step of tokenizer.json
+    that replaces letters.
+
+    Args:
+        tokenizer: the tokenizer of the model.
+        symbols: symbols in the order of their ids; see `extended_symbols`.
+    """
+    table = tokenizer.options.table
+    letters_of: dict[str, list[str]] = defaultdict(list)
+    for code, replacement in table.items():
+        letters_of[replacement].append(chr(code))
+    extended = dict.fromkeys(symbols)
+    for symbol in symbols:
+        choices = [[letter, *letters_of.get(letter, ())] for letter in symbol]
+        if 1 < math.prod(map(len, choices)) <= MAX_SPELLINGS:
+            extended.update(dict.fromkeys(map("".join, itertools.product(*choices))))
+    return list(extended)
+
+
+def rows_of_symbols(
+    tokenizer: Tokenizer, symbols: Sequence[str], num_rows: int
+) -> NDArray[np.int64]:
+    """Return the row of the embedding table for each symbol [symbols].
+
+    A spelling has the row of its piece, and a piece outside the dictionary that of the unknown
+    piece.
+
+    Args:
+        tokenizer: the tokenizer of the model.
+        symbols: symbols in the order of their ids; see `extended_symbols` and `with_spellings`.
+        num_rows: number of rows of the embedding table.
+    """
+    row_of = {symbol: row for row, symbol in enumerate(symbols[:num_rows])}
+    rows = np.arange(len(symbols))
+    for index in range(num_rows, len(symbols)):
+        piece = symbols[index].translate(tokenizer.options.table)
+        rows[index] = row_of.get(piece, tokenizer.unknown)
+    return rows
+
+
 def fast_tokenizer(tokenizer: Tokenizer, symbols: Sequence[str]) -> Any:
     """Build a tokenizer for the tokenizers library that splits text like SentencePiece.
 
@@ -180,6 +230,7 @@ def tokenizer_json(
     padding_idx: int | None = None,
     empty_unknown: bool = True,
     unknown: str = "",
+    javascript: bool = False,
 ) -> dict[str, Any]:
     """Return the content of tokenizer.json; the tokenizers library is not needed.
 
@@ -191,6 +242,8 @@ def tokenizer_json(
         empty_unknown: whether a sentence without a known word has no pieces.
         unknown: symbol that replaces unknown letters, for libraries that exclude the unknown piece
             from the mean.
+        javascript: whether to repeat the folding of letters in steps for transformers.js, which
+            ignores compiled rules. They take time in Python, where they change nothing.
 
     Raises:
         InputError: if the SentencePiece model is neither BPE nor unigram.
@@ -215,11 +268,11 @@ def tokenizer_json(
         "pad_type_id": 0,
         "pad_token": PAD,
     }
-    normalizers = _visible_text(tokenizer) + _normal_form(tokenizer, file)
+    normalizers = _visible_text(tokenizer) + _normal_form(tokenizer, file, javascript)
     if empty_unknown and not file.byte_fallback:
-        normalizers.append(_empty_unknown_text(tokenizer))
+        normalizers.append(_empty_unknown_text(tokenizer, symbols))
     if unknown and not file.byte_fallback:
-        normalizers.append(_rename_unknown_letters(file, unknown))
+        normalizers.append(_rename_unknown_letters(tokenizer, file, symbols, unknown))
     return {
         "version": "1.0",
         "truncation": None if max_length is None else truncation,
@@ -234,7 +287,7 @@ def tokenizer_json(
         },
         "post_processor": None,
         "decoder": None,
-        "model": _segmentation(file, symbols, unknown),
+        "model": _segmentation(tokenizer, file, symbols, unknown),
     }
 
 
@@ -279,7 +332,9 @@ def _precompiled(charsmap: bytes) -> dict[str, Any]:
     return {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(charsmap).decode()}
 
 
-def _normal_form(tokenizer: Tokenizer, file: SentencePieceFile) -> list[dict[str, Any]]:
+def _normal_form(
+    tokenizer: Tokenizer, file: SentencePieceFile, javascript: bool
+) -> list[dict[str, Any]]:
     """Return the normalizer steps that convert visible text to SentencePiece's normal form."""
     strip = {"type": "Strip", "strip_left": True, "strip_right": True}
     lowercase = {"type": "Lowercase"}
@@ -301,6 +356,8 @@ def _normal_form(tokenizer: Tokenizer, file: SentencePieceFile) -> list[dict[str
             *_syllables(tokenizer),
             _replace({"String": NONCHARACTER}, ""),
         ]
+        if javascript:
+            steps += _folded_letters(tokenizer)
         # The library normalizes single letters, so sequences are replaced separately.
         for text, replacement in matching_rules(tokenizer, folding.sequences()).items():
             steps.append(_replace({"String": text}, replacement))
@@ -344,6 +401,23 @@ def _separated_marks(tokenizer: Tokenizer) -> list[dict[str, Any]]:
     return [_replace({"Regex": pattern}, NONCHARACTER)]
 
 
+def _folded_letters(tokenizer: Tokenizer) -> list[dict[str, Any]]:
+    """Return steps that fold single letters, one for each replacement."""
+    letters = dict(folding.letters())
+    if not tokenizer.options.lowercase:
+        for letter, replacement in folding.letters().items():
+            letters.setdefault(letter.upper(), replacement.upper())
+    letters_of: dict[str, list[str]] = defaultdict(list)
+    for letter, replacement in matching_rules(tokenizer, letters).items():
+        # The capital of some letters is two letters, such as SS.
+        if len(letter) == 1:
+            letters_of[replacement].append(letter)
+    steps = []
+    for replacement, group in letters_of.items():
+        steps.append(_replace({"Regex": f"[{_brackets(group)}]"}, replacement))
+    return steps
+
+
 def _syllables(tokenizer: Tokenizer) -> list[dict[str, Any]]:
     """Return steps that compose Korean letters to syllables, if SentencePiece does.
 
@@ -377,31 +451,42 @@ def matching_rules(tokenizer: Tokenizer, letters: Mapping[str, str]) -> dict[str
     return matching
 
 
-def _empty_unknown_text(tokenizer: Tokenizer) -> dict[str, Any]:
+def _empty_unknown_text(tokenizer: Tokenizer, symbols: Sequence[str]) -> dict[str, Any]:
     """Return the normalizer that empties a text of unknown characters without a known word.
 
     `Tokenizer.encode_known` does the same.
     """
+    known = set()
+    for piece, number in zip(tokenizer.all_pieces(), tokenizer.piece_ids.tolist(), strict=True):
+        if number != tokenizer.unknown and len(piece) == 1 and piece != WORD_START:
+            known.add(piece)
     word_letters = []
     other_letters = [" "]
-    for piece, number in zip(tokenizer.all_pieces(), tokenizer.piece_ids.tolist(), strict=True):
-        if number == tokenizer.unknown or len(piece) != 1 or piece == WORD_START:
+    for symbol in symbols:
+        # A spelling is known if its piece is.
+        if symbol.translate(tokenizer.options.table) not in known:
             continue
-        if is_word(piece):
-            word_letters.append(piece)
+        if is_word(symbol):
+            word_letters.append(symbol)
         else:
-            other_letters.append(piece)
+            other_letters.append(symbol)
     words = _brackets(word_letters)
     rest = _brackets(other_letters)
     return _replace({"Regex": f"^[{rest}]*[^{words}{rest}][^{words}]*$"}, "")
 
 
-def _rename_unknown_letters(file: SentencePieceFile, unknown: str) -> dict[str, Any]:
+def _rename_unknown_letters(
+    tokenizer: Tokenizer, file: SentencePieceFile, symbols: Sequence[str], unknown: str
+) -> dict[str, Any]:
     """Return the step that replaces each run of letters without a piece by one symbol."""
     letters = {" "}
     for piece in file.pieces:
         if piece.type == NORMAL and len(piece.text) == 1 and piece.text != WORD_START:
             letters.add(piece.text)
+    spellings = [
+        symbol for symbol in symbols if symbol.translate(tokenizer.options.table) in letters
+    ]
+    letters.update(spellings)
     return _replace({"Regex": f"[^{_brackets(letters)}]+"}, unknown)
 
 
@@ -416,9 +501,16 @@ def _replace(pattern: dict[str, str], content: str) -> dict[str, Any]:
     return {"type": "Replace", "pattern": pattern, "content": content}
 
 
-def _segmentation(file: SentencePieceFile, symbols: Sequence[str], unknown: str) -> dict[str, Any]:
+def _segmentation(
+    tokenizer: Tokenizer, file: SentencePieceFile, symbols: Sequence[str], unknown: str
+) -> dict[str, Any]:
     """Return the settings of the BPE or unigram model over the given symbols."""
     scores = {piece.text: piece.score for piece in file.pieces if piece.type == NORMAL}
+    for symbol in symbols:
+        # A spelling has the score of its piece.
+        piece = symbol.translate(tokenizer.options.table)
+        if piece in scores:
+            scores.setdefault(symbol, scores[piece])
     if unknown:
         scores[unknown] = min(scores.values()) - UNKNOWN_COST
     if file.kind == UNIGRAM:

@@ -14,7 +14,7 @@ from fairseq_lxsr.evaluation.score import Score
 from fairseq_lxsr.export import onnx
 from fairseq_lxsr.export.card import ST, TextSources, write_card
 from fairseq_lxsr.export.earlier_card import EarlierCard
-from fairseq_lxsr.export.fast_tokenizer import EXPORT_SIGN
+from fairseq_lxsr.export.fast_tokenizer import EXPORT_SIGN, extended_symbols, with_spellings
 from fairseq_lxsr.export.st_folder import check_dtype, check_libraries, without_order, write_for_st
 from fairseq_lxsr.files.write import atomic_folder
 from fairseq_lxsr.machine import require
@@ -67,7 +67,7 @@ def export_hub(
         _check_onnx(exported)
     earlier = _card_of(encoder)
     with atomic_folder(output, MODULES_FILE, sign=EXPORT_SIGN) as work:
-        write_for_st(exported, work, normalize, dtype=dtype)
+        write_for_st(exported, work, normalize, dtype=dtype, javascript=with_onnx)
         if with_onnx:
             _add_onnx(exported, work, normalize)
         card_name = name or Path(output).resolve().name
@@ -196,7 +196,9 @@ def _check_onnx(encoder: SentenceEncoder) -> None:
 
 def _add_onnx(encoder: SentenceEncoder, folder: Path, normalize: bool) -> None:
     """Add the ONNX graph to a sentence-transformers folder; both use the same tokenizer.json."""
-    onnx.write_graph(encoder, folder / onnx.MODEL_FILE, normalize, int8=False)
+    symbols = extended_symbols(encoder.tokenizer, encoder.size.vocab_size)
+    symbols = with_spellings(encoder.tokenizer, symbols)
+    onnx.write_graph(encoder, symbols, folder / onnx.MODEL_FILE, normalize, int8=False)
     tokenizer = json.loads((folder / onnx.TOKENIZER_FILE).read_text("utf-8"))
     onnx.write_tokenizer_config(encoder, tokenizer, folder)
     path = folder / CONFIG_FILE

@@ -83,8 +83,10 @@ def export_onnx(
     if classifier is not None:
         head = LinearClassifier.read(classifier, encoder.output_dim)
     with atomic_folder(output, CONFIG_FILE, MODEL_FILE, sign=fast_tokenizer.EXPORT_SIGN) as work:
-        write_graph(encoder, work / MODEL_FILE, normalize, int8, head)
-        write_tokenizer(encoder, work)
+        symbols = fast_tokenizer.extended_symbols(encoder.tokenizer, encoder.size.vocab_size)
+        symbols = fast_tokenizer.with_spellings(encoder.tokenizer, symbols)
+        write_graph(encoder, symbols, work / MODEL_FILE, normalize, int8, head)
+        write_tokenizer(encoder, symbols, work)
         embeddings = embed_by_onnx(work, fast_tokenizer.SAMPLE)
         # Without a counter, `encode` would log how many of these sentences were truncated.
         counts: Counter[str] = Counter()
@@ -130,6 +132,7 @@ def description(encoder: SentenceEncoder, normalize: bool, int8: bool) -> dict[s
 
 def write_graph(
     encoder: SentenceEncoder,
+    symbols: Sequence[str],
     path: Path,
     normalize: bool,
     int8: bool,
@@ -138,17 +141,27 @@ def write_graph(
     """Write the ONNX file; batch size and length are dynamic, and the mask is optional.
 
     With `int8`, the classifier is not quantized, because it is added afterwards.
+
+    Args:
+        encoder: the encoder to export.
+        symbols: symbols of tokenizer.json in the order of their ids. Larger ids are unknown pieces.
+        path: output file.
+        normalize: scale embeddings to unit length.
+        int8: store the weights of matrix products as 8-bit integers.
+        classifier: classifier of the embeddings, or None.
     """
     from onnx import load, save
 
+    num_rows = encoder.size.vocab_size
+    rows = fast_tokenizer.rows_of_symbols(encoder.tokenizer, symbols, num_rows)
     path.parent.mkdir(exist_ok=True)
     with _silence_exporters():
         if encoder.size.is_bag:
-            write_bag(encoder, path, GRAPH_NAMES, normalize)
+            write_bag(encoder, rows, path, GRAPH_NAMES, normalize)
         else:
             from fairseq_lxsr.export.onnx_network import write_network
 
-            write_network(encoder, path, GRAPH_NAMES, normalize)
+            write_network(encoder, rows, path, GRAPH_NAMES, normalize)
         if int8:
             from onnxruntime.quantization import QuantType, quantize_dynamic
 
@@ -160,12 +173,17 @@ def write_graph(
     save(model, str(path))
 
 
-def write_tokenizer(encoder: SentenceEncoder, folder: Path) -> None:
-    """Write tokenizer.json and, for transformers.js, tokenizer_config.json."""
+def write_tokenizer(encoder: SentenceEncoder, symbols: Sequence[str], folder: Path) -> None:
+    """Write tokenizer.json and, for transformers.js, tokenizer_config.json.
+
+    Args:
+        encoder: the exported encoder.
+        symbols: symbols in the order of their ids.
+        folder: folder to write to.
+    """
     size = encoder.size
-    symbols = fast_tokenizer.extended_symbols(encoder.tokenizer, size.vocab_size)
     tokenizer = fast_tokenizer.tokenizer_json(
-        encoder.tokenizer, symbols, piece_limit(size), size.padding_idx
+        encoder.tokenizer, symbols, piece_limit(size), size.padding_idx, javascript=True
     )
     content = json.dumps(tokenizer, indent=2, ensure_ascii=False)
     (folder / TOKENIZER_FILE).write_text(content, encoding="utf-8")

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,13 +21,17 @@ class _Graph(torch.nn.Module):
 
     Args:
         model: the network.
+        rows: row of the embedding table for each id, int64. Larger ids are unknown pieces.
         unknown: id of the unknown piece.
         normalize: scale embeddings to unit length.
     """
 
-    def __init__(self, model: TransformerSentenceEncoder, unknown: int, normalize: bool):
+    def __init__(
+        self, model: TransformerSentenceEncoder, rows: Tensor, unknown: int, normalize: bool
+    ):
         super().__init__()
         self.model = model
+        self.rows = torch.nn.Buffer(rows)
         self.unknown = unknown
         self.normalize = normalize
 
@@ -40,8 +45,7 @@ class _Graph(torch.nn.Module):
         # Add a padding column, so that a batch of empty sentences has at least one column.
         padded = torch.nn.functional.pad(input_ids, (0, 1), value=config.padding_idx)
         padded = padded[:, : config.max_positions]
-        # Pieces outside the dictionary have larger ids.
-        ids = torch.where(padded < config.vocab_size, padded, self.unknown)
+        ids = self.rows[torch.where(padded < len(self.rows), padded, self.unknown)]
         embeddings, states = self.model(ids)[0]
         if config.order_coefficients:
             states = states * self._shares(ids.ne(config.padding_idx))
@@ -62,7 +66,7 @@ class _Graph(torch.nn.Module):
 
 
 def write_network(
-    encoder: SentenceEncoder, path: Path, names: Sequence[str], normalize: bool
+    encoder: SentenceEncoder, rows: np.ndarray, path: Path, names: Sequence[str], normalize: bool
 ) -> None:
     """Write the graph of a model with layers; see `write_bag` for the arguments."""
     size = encoder.size
@@ -72,7 +76,8 @@ def write_network(
         0: torch.export.Dim("sentences", max=MAX_BATCH),
         1: torch.export.Dim("pieces", max=size.max_positions),
     }
-    graph = _Graph(encoder.model, encoder.tokenizer.unknown, normalize).eval()
+    unknown = encoder.tokenizer.unknown
+    graph = _Graph(encoder.model, torch.from_numpy(rows), unknown, normalize).eval()
     program = torch.onnx.export(
         graph,
         (example, torch.ones_like(example)),

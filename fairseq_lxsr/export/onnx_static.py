@@ -42,11 +42,14 @@ class _Graph:
         return output
 
 
-def write_bag(encoder: SentenceEncoder, path: Path, names: Sequence[str], normalize: bool) -> None:
+def write_bag(
+    encoder: SentenceEncoder, rows: np.ndarray, path: Path, names: Sequence[str], normalize: bool
+) -> None:
     """Write the graph of a model without layers.
 
     Args:
         encoder: the encoder to export.
+        rows: row of the embedding table for each id, int64. Larger ids are unknown pieces.
         path: output file.
         names: graph names of ids [B, T], mask [B, T], states [B, T, D] and embeddings [B, D].
         normalize: scale embeddings to unit length.
@@ -56,7 +59,7 @@ def write_bag(encoder: SentenceEncoder, path: Path, names: Sequence[str], normal
     ids, mask, states, embeddings = names
     width = encoder.size.embed_dim
     graph = _Graph()
-    _add_embedding(graph, encoder, names, normalize)
+    _add_embedding(graph, encoder, rows, names, normalize)
     inputs = [
         helper.make_tensor_value_info(name, TensorProto.INT64, ["sentences", "pieces"])
         for name in (ids, mask)
@@ -77,7 +80,11 @@ def write_bag(encoder: SentenceEncoder, path: Path, names: Sequence[str], normal
 
 
 def _add_embedding(
-    graph: _Graph, encoder: SentenceEncoder, names: Sequence[str], normalize: bool
+    graph: _Graph,
+    encoder: SentenceEncoder,
+    rows: np.ndarray,
+    names: Sequence[str],
+    normalize: bool,
 ) -> None:
     """Add the nodes that compute the states and embeddings; see `write_bag` for the arguments."""
     size = encoder.size
@@ -88,11 +95,10 @@ def _add_embedding(
     padding = constant("padding", size.padding_idx)
     # Masked pieces are treated as padding.
     unmasked = add("Where", add("Cast", mask, to=BOOL), input_ids, padding)
-    # Pieces outside the dictionary have larger ids.
     unknown = constant("unknown", encoder.tokenizer.unknown)
-    is_entry = add("Less", unmasked, constant("entries", size.vocab_size))
+    is_symbol = add("Less", unmasked, constant("symbols", len(rows)))
     # [B, T]
-    ids = add("Where", is_entry, unmasked, unknown)
+    ids = add("Gather", constant("rows", rows), add("Where", is_symbol, unmasked, unknown))
     is_token = add("Cast", add("Not", add("Equal", ids, padding)), to=FLOAT)
     # [B, 1]
     lengths = add("ReduceSum", is_token, axis_1, keepdims=1)

@@ -44,7 +44,9 @@ from fairseq_lxsr.export.fast_tokenizer import (
     SAMPLE,
     extended_symbols,
     fast_tokenizer,
+    rows_of_symbols,
     tokenizer_json,
+    with_spellings,
 )
 from fairseq_lxsr.files.write import atomic_folder
 from fairseq_lxsr.machine import is_missing
@@ -153,10 +155,12 @@ def write_for_st(
     normalize: bool = False,
     sample: Sequence[str] = (),
     dtype: str = "float32",
+    javascript: bool = False,
 ) -> float | None:
     """Write the files into an existing folder and compare the embeddings.
 
-    See `export_sentence_transformers` for the arguments and the result.
+    See `export_sentence_transformers` for the arguments and the result. With `javascript`,
+    transformers.js can use the tokenizer of a model without layers, too.
     """
     original = encoder
     if dtype != "float32":
@@ -166,7 +170,7 @@ def write_for_st(
     if is_bag and needs_package:
         write_module(encoder, work, normalize)
     elif is_bag:
-        write_static(encoder, work, normalize, dtype)
+        write_static(encoder, work, normalize, dtype, javascript)
     else:
         _save_with_layers(encoder, work, normalize, needs_package)
     # A later export replaces only a folder that records its exporter. sentence-transformers drops
@@ -317,26 +321,35 @@ def write_module(encoder: SentenceEncoder, folder: Path, normalize: bool) -> Non
 
 
 def write_static(
-    encoder: SentenceEncoder, folder: Path, normalize: bool, dtype: str = "float32"
+    encoder: SentenceEncoder,
+    folder: Path,
+    normalize: bool,
+    dtype: str = "float32",
+    javascript: bool = False,
 ) -> None:
     """Write an encoder without layers and word order as a `StaticEmbedding`; torch is not needed.
 
     model2vec can load the same files. If `dtype` is not float32, the table must already be rounded;
-    see `_rounded`.
+    see `_rounded`. For transformers.js, the tokenizer has more symbols.
     """
     size = encoder.size
     symbols = extended_symbols(encoder.tokenizer, size.vocab_size)
+    if javascript:
+        symbols = with_spellings(encoder.tokenizer, symbols)
     unknown = ""
     file = read_sentencepiece(encoder.tokenizer.serialized_model())
     if not file.byte_fallback:
         # model2vec excludes unknown pieces from the mean, so they are mapped to a new symbol.
         unknown = _unused_character(symbols)
         symbols.append(unknown)
+    rows = rows_of_symbols(encoder.tokenizer, symbols, size.vocab_size)
     weights = {}
     for name, values in _static_weights(encoder, dtype).items():
-        weights[name] = _with_unknown(values, len(symbols), encoder.tokenizer.unknown)
+        weights[name] = values[rows]
     (folder / WEIGHTS_FILE).write_bytes(arrays.save(weights, {"format": "pt"}))
-    tokenizer = tokenizer_json(encoder.tokenizer, symbols, None, unknown=unknown)
+    tokenizer = tokenizer_json(
+        encoder.tokenizer, symbols, None, unknown=unknown, javascript=javascript
+    )
     content = json.dumps(tokenizer, indent=2, ensure_ascii=False)
     (folder / TOKENIZER_FILE).write_text(content, encoding="utf-8")
     settings = {

@@ -11,6 +11,7 @@ from conftest import lxsr_here as lxsr
 from conftest import refused
 from hub_server import serving
 from random_model import write_model
+from safetensors.numpy import load_file
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.encoder.locate import model_names
@@ -175,3 +176,23 @@ def test_the_card_of_a_model_folder_has_no_scores_to_index(model):
     assert data["library_name"] == "fairseq-lxsr"
     assert "model-index" not in data
     assert text.count("```python") == 1
+
+
+def test_spellings_have_the_vectors_of_their_pieces(tmp_path):
+    """In the table that other libraries read, and in the graph."""
+    onnxruntime, tokenizers = pytest.importorskip("onnxruntime"), pytest.importorskip("tokenizers")
+    chinese = {"read_as": "漢汉語语", "lines": ["汉语"] * 999, "version": 3}
+    folder = write_model(tmp_path / "random", num_layers=0, gated=True, **chinese)
+    encoder = SentenceEncoder.from_pretrained(folder, "cpu")
+    export_hub(encoder, tmp_path / "hub", with_onnx=True)
+    tokenizer = tokenizers.Tokenizer.from_file(str(tmp_path / "hub" / "tokenizer.json"))
+    vocabulary = tokenizer.get_vocab()
+    ids = np.array([[vocabulary[piece]] for piece in ("▁汉语", "▁漢語", "▁漢语", "<unk>")])
+    session = onnxruntime.InferenceSession(str(tmp_path / "hub" / "onnx" / "model.onnx"))
+    in_graph = session.run(["sentence_embedding"], {"input_ids": ids})[0]
+    table = load_file(tmp_path / "hub" / "model.safetensors")
+    (rows,) = [values for values in table.values() if values.ndim == 2]
+    assert len(rows) == len(vocabulary)
+    for vectors in (in_graph, rows[ids[:, 0]]):
+        np.testing.assert_array_equal(vectors[1:3], vectors[:2])
+        assert (vectors[0] != vectors[3]).any()

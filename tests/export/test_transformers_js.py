@@ -19,17 +19,32 @@ from sklearn.linear_model import LogisticRegression
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.export import export_onnx
 from fairseq_lxsr.export import onnx as onnx_folder
-from fairseq_lxsr.export.fast_tokenizer import SAMPLE
+from fairseq_lxsr.export.fast_tokenizer import (
+    SAMPLE,
+    extended_symbols,
+    rows_of_symbols,
+    with_spellings,
+)
+from fairseq_lxsr.text.folding import write_folded_rules
 
 onnxruntime = pytest.importorskip("onnxruntime")
 tokenizers = pytest.importorskip("tokenizers")
 LIBRARY = Path(
     os.environ.get("TRANSFORMERS_JS") or Path.home() / ".cache" / "fairseq-lxsr" / "transformers.js"
 )
+READ_AS = "漢汉語语們们發发現现髮发"
+CHINESE = ["汉语", "我们发现了汉语", "语言", "一头发的人们"] * 500
+TRADITIONAL = ["漢語", "我們發現了漢語", "頭髮, 一個 DOG", "語", "漢语 汉語", "東"]
+# Letters that folding rules replace, some without a piece.
+FOLDED = "Ёлка — ёлка, “Straße” „œuvre‟ ٣٤ ΆΈ ά\u0301 \u2018\u0131\u2019 ﺔ کتاب יִ क़ ş ș Ș"
+STATIC = {"num_layers": 0, "gated": True, "version": 3}
 SIZES = {
     "best": {"num_layers": 0, "gated": True, "order_coefficients": 1},  # lxsr_best
     "gated": {"num_layers": 2, "gated": True, "order_coefficients": 2},
     "plain": {"num_layers": 1, "pieces": "unigram"},
+    "chinese": STATIC | {"read_as": READ_AS, "lines": CHINESE},
+    "chinese unigram": STATIC | {"read_as": READ_AS, "lines": CHINESE, "pieces": "unigram"},
+    "folded": STATIC | {"lines": [FOLDED.lower()] * 9},
 }
 SENTENCES = [
     "One red dog sees the cat.",
@@ -37,6 +52,8 @@ SENTENCES = [
     "the dog " * 100,
     "Ünknown ☃ piece",
     *SAMPLE,
+    *TRADITIONAL,
+    FOLDED,
 ]
 PIPELINE = """
 const { createRequire } = require("node:module");
@@ -86,13 +103,51 @@ env.allowRemoteModels = false;
 """
 
 
+def load_model(name: str, work: Path) -> SentenceEncoder:
+    """Load one of `SIZES`; the rules of a folded model take seconds."""
+    sizes = SIZES[name]
+    if name == "folded":
+        sizes = sizes | {"rule": write_folded_rules(work)}
+    return SentenceEncoder.from_pretrained(write_model(work / name, **sizes), "cpu")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("chinese", marks=pytest.mark.slow),
+        "chinese unigram",
+        pytest.param("folded", marks=pytest.mark.slow),
+    ],
+)
+def test_letters_are_replaced_without_compiled_rules(name, tmp_path):
+    """The library reads them as the normal form NFKC, whatever they are."""
+    encoder = load_model(name, tmp_path)
+    symbols = extended_symbols(encoder.tokenizer, encoder.size.vocab_size)
+    symbols = with_spellings(encoder.tokenizer, symbols)
+    rows = rows_of_symbols(encoder.tokenizer, symbols, encoder.size.vocab_size)
+    onnx_folder.write_tokenizer(encoder, symbols, tmp_path)
+    content = json.loads((tmp_path / onnx_folder.TOKENIZER_FILE).read_text(encoding="utf-8"))
+    sentences = [*TRADITIONAL, FOLDED]
+    all_ids, lengths = encoder.tokenizer.encode_known(sentences)
+    expected = [ids.tolist() for ids in np.split(all_ids, np.cumsum(lengths)[:-1])]
+    for compiled in (True, False):
+        if not compiled:
+            steps = content["normalizer"]["normalizers"]
+            nfkc = [{"type": "NFKC"} if "Precompiled" in step["type"] else step for step in steps]
+            content["normalizer"]["normalizers"] = nfkc
+        tokenizer = tokenizers.Tokenizer.from_str(json.dumps(content))
+        found = [rows[tokenizer.encode(sentence).ids].tolist() for sentence in sentences]
+        assert found == expected
+        assert any(encoder.tokenizer.unknown not in ids for ids in found)
+
+
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
     """Encoders and their ONNX folders by name; of the second, embeddings have length one."""
     work = tmp_path_factory.mktemp("exported")
     found = {}
-    for name, sizes in SIZES.items():
-        encoder = SentenceEncoder.from_pretrained(write_model(work / name, **sizes), "cpu")
+    for name in SIZES:
+        encoder = load_model(name, work)
         export_onnx(encoder, work / f"{name}.folder", normalize=name == "gated")
         found[name] = encoder, work / f"{name}.folder"
     return found
@@ -205,6 +260,7 @@ def test_pieces_that_the_library_would_not_find_are_not_for_it(tmp_path):
     otherwise.
     """
     model = write_model(tmp_path / "random", "unigram", byte_fallback=True)
-    onnx_folder.write_tokenizer(SentenceEncoder.from_pretrained(model, "cpu"), tmp_path)
+    encoder = SentenceEncoder.from_pretrained(model, "cpu")
+    onnx_folder.write_tokenizer(encoder, encoder.tokenizer.symbols, tmp_path)
     assert (tmp_path / onnx_folder.TOKENIZER_FILE).exists()
     assert not (tmp_path / onnx_folder.TOKENIZER_CONFIG_FILE).exists()
