@@ -150,6 +150,7 @@ def run_index(args: argparse.Namespace) -> None:
     from fairseq_lxsr.embeddings import model_files, refuse_idf, width_of
     from fairseq_lxsr.files.progress import Progress
     from fairseq_lxsr.search import CorpusIndex
+    from fairseq_lxsr.search.passages import with_pieces
     from fairseq_lxsr.vectors.index import check_kind
 
     edit = check_edit(args)
@@ -180,7 +181,7 @@ def run_index(args: argparse.Namespace) -> None:
     check_kind(args.kind, args.lists, width_of(encoder, first_text(args, line, total)))
     line_counts: Counter[str] = Counter()
     lines = Progress(counted(lines, line_counts), desc="index", unit=" sentences", disable=None)
-    encode = text_embedder(args, total, encoder)
+    encode = with_pieces(text_embedder(args, total, encoder), encoder, encoder.fingerprint)
     with naming_ids(args):
         index = CorpusIndex.build(
             args.output,
@@ -211,10 +212,13 @@ def _load_embedder(
 
     The function adds the numbers of empty and long sentences to `counts`.
     """
+    from fairseq_lxsr.search.passages import with_pieces
+
     args.model = args.model or [index_model(index, args.output)]
     encoder = load_any(args, show_progress=False)
     check_model(index, encoder)
-    return text_embedder(args, count(args.input), encoder, counts)
+    embed = text_embedder(args, count(args.input), encoder, counts)
+    return with_pieces(embed, encoder, index.fingerprint)
 
 
 def index_in_cluster(args: argparse.Namespace) -> None:

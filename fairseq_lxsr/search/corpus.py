@@ -43,7 +43,7 @@ from fairseq_lxsr.search.index_folder import (
 from fairseq_lxsr.search.lexical import check_lexical
 from fairseq_lxsr.search.options import SearchOptions
 from fairseq_lxsr.search.passage_search import PassageSearch
-from fairseq_lxsr.search.passages import PassageRanker, find_passage_ranker
+from fairseq_lxsr.search.passages import PassageRanker, find_passage_ranker, with_pieces
 from fairseq_lxsr.search.reranker import Reranker
 from fairseq_lxsr.search.segment import EmbedText
 from fairseq_lxsr.vectors import check_directions
@@ -237,7 +237,10 @@ class CorpusIndex:
         def embed_truncated(text: Text) -> FloatArray:
             return first_dimensions(embed(text), truncate_dim)
 
-        write_index_folder(folder, sentences, embed_truncated, settings, first, ids=ids)
+        embed_rows: EmbedText = embed_truncated
+        if passages:
+            embed_rows = with_pieces(embed_truncated, encode, fingerprint)
+        write_index_folder(folder, sentences, embed_rows, settings, first, ids=ids)
         index = cls.load(folder)
         index._encode = embed
         index._model = encode
@@ -372,7 +375,14 @@ class CorpusIndex:
         """Return a function that embeds new sentences."""
         self._check_encoders(encode, None)
         embed = self._load_model() if encode is None else _embed_function(encode)
-        return lambda text: first_dimensions(embed(text), self.truncate_dim)
+
+        def embed_truncated(text: Text) -> FloatArray:
+            return first_dimensions(embed(text), self.truncate_dim)
+
+        if not self.has_passages:
+            return embed_truncated
+        encoder = self._model if encode is None else encode
+        return with_pieces(embed_truncated, encoder, self.fingerprint)
 
     def _check_same_model(self, stored: IndexFolder) -> None:
         model = stored.config["model"]

@@ -454,7 +454,9 @@ def _copy(
             writer.embed(Block(texts, list(lines), list(lines), ids, 0), embed)
             continue
         rows, content = segment.rows_of(numbers)
-        writer.write(segment.vectors.rows[rows], sentences, np.array(lines), ids, content)
+        vectors = segment.vectors.rows[rows]
+        pieces = segment.row_pieces(rows)
+        writer.write(vectors, sentences, np.array(lines), ids, content, pieces)
 
 
 def _sync_names(folder: Path) -> None:

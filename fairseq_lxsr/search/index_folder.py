@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from fairseq_lxsr.embeddings import model_of
 from fairseq_lxsr.errors import InputError, check_strings, shown
 from fairseq_lxsr.files.lines import is_blank, single_line
 from fairseq_lxsr.files.open import open_file, read_unreplaced, sha256, stamp
@@ -37,6 +38,7 @@ from fairseq_lxsr.search.segment import (
     map_numbers,
     open_unchanged,
 )
+from fairseq_lxsr.search.window_pieces import WindowPieces, join_windows
 from fairseq_lxsr.vectors import merge_neighbours
 from fairseq_lxsr.vectors.neighbours import fill_neighbours, shift_ids
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray, check_count
@@ -361,6 +363,11 @@ class IndexFolder:
         return self._document_starts[-1] - len(self.deleted)
 
     @property
+    def model(self) -> str:
+        """Fingerprint of the model, without options that truncated or rounded the vectors."""
+        return model_of(self.config["model"])
+
+    @property
     def num_rows(self) -> int:
         """Number of rows, including rows of deleted documents."""
         return self._row_starts[-1]
@@ -516,6 +523,29 @@ class IndexFolder:
             inside = rows[is_inside] - self._row_starts[number]
             spans[is_inside] = self.segments[number].spans(inside)
         return spans
+
+    def window_pieces(
+        self, windows: IntArray, split: Callable[[IntArray], WindowPieces]
+    ) -> WindowPieces:
+        """Return the word pieces of windows.
+
+        Args:
+            windows: numbers of the windows [W].
+            split: called for windows of a segment that does not store pieces.
+        """
+        parts = []
+        positions = []
+        for number, is_inside in self._parts(windows, self._segment_windows):
+            inside = windows[is_inside]
+            pieces = self.segments[number].window_pieces(inside - self._segment_windows[number])
+            parts.append(pieces or split(inside))
+            positions.append(np.flatnonzero(is_inside))
+        return join_windows(parts, positions)
+
+    @cached_property
+    def _segment_windows(self) -> list[int]:
+        """Number of the first window of each segment, and the number of windows."""
+        return _starts(len(segment.window_starts) for segment in self.segments)
 
     @cached_property
     def window_starts(self) -> IntArray:

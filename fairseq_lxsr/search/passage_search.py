@@ -8,14 +8,9 @@ import numpy as np
 
 from fairseq_lxsr.search.index_folder import IndexFolder
 from fairseq_lxsr.search.lexical import prefixes
-from fairseq_lxsr.search.passages import (
-    LEXICAL_WEIGHT,
-    PASSAGE_DEPTH,
-    Candidate,
-    PassageRanker,
-    Ranked,
-)
+from fairseq_lxsr.search.passages import LEXICAL_WEIGHT, PASSAGE_DEPTH, PassageRanker
 from fairseq_lxsr.search.segment import Mask
+from fairseq_lxsr.search.window_pieces import WindowPieces, joined_ranges, sentence_rows
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 # Number of windows to rank in each passage that only lexical search finds.
@@ -37,19 +32,19 @@ class PassageHit:
     match: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Nearest:
-    """A window near a query.
+    """Windows near a query, nearest first.
 
     Attributes:
-        number: number of the window.
-        cosine: largest cosine of its rows.
-        row: the row with this cosine.
+        windows: numbers of the windows [n].
+        cosines: largest cosine of the rows of each window [n].
+        rows: the row with this cosine [n].
     """
 
-    number: int
-    cosine: float
-    row: int
+    windows: IntArray
+    cosines: FloatArray
+    rows: IntArray
 
 
 class PassageSearch:
@@ -65,8 +60,6 @@ class PassageSearch:
     def __init__(self, stored: IndexFolder, ranker: PassageRanker | None):
         self._stored = stored
         self._ranker = ranker
-        # Sentences of each window that was read, keyed by the number of the window.
-        self._sentences: dict[int, list[str]] = {}
 
     def search(
         self,
@@ -91,80 +84,81 @@ class PassageSearch:
             At most k hits for each query, best first.
         """
         depth = max(PASSAGE_DEPTH, k)
-        cosines, rows = self._stored.nearest_windows(embeddings, depth, probes, allowed)
-        nearest = [
-            self._nearest_windows(*parts, depth) for parts in zip(cosines, rows, strict=True)
-        ]
+        all_cosines, all_rows = self._stored.nearest_windows(embeddings, depth, probes, allowed)
         lexical_scores: list[dict[int, float]] = [{} for _ in queries]
         if hybrid:
             lexical_scores = self._lexical_scores(queries, depth, allowed)
-            for nearest_of_query, scores in zip(nearest, lexical_scores, strict=True):
-                self._add_lexical(nearest_of_query, scores)
-        candidates = self._candidates(nearest)
-        if self._ranker:
-            ranked = self._ranker.rank(queries, candidates)
-        else:
-            ranked = []
-            for windows_of_query in candidates:
-                ranked.append([Ranked(window.cosine, 0) for window in windows_of_query])
-        return [
-            self._best(*parts, k) for parts in zip(candidates, ranked, lexical_scores, strict=True)
-        ]
+        hits = []
+        for query, cosines, rows, scores in zip(
+            queries, all_cosines, all_rows, lexical_scores, strict=True
+        ):
+            nearest = self._nearest_windows(cosines, rows, depth)
+            if scores:
+                nearest = self._add_lexical(nearest, scores)
+            hits.append(self._best(query, nearest, scores, k))
+        return hits
 
-    def _nearest_windows(self, cosines: FloatArray, rows: IntArray, depth: int) -> list[Nearest]:
+    def _nearest_windows(self, cosines: FloatArray, rows: IntArray, depth: int) -> Nearest:
         """Return the windows of the nearest rows of a query, each with its largest cosine."""
         # An approximate index returns -1 for neighbours that it does not find.
-        rows = rows[rows >= 0]
-        numbers = np.searchsorted(self._stored.window_starts, rows, side="right") - 1
+        is_found = rows >= 0
+        rows = rows[is_found]
+        windows = np.searchsorted(self._stored.window_starts, rows, side="right") - 1
         # The rows are sorted by cosine, so the first row of a window is the nearest.
-        _, first = np.unique(numbers, return_index=True)
+        _, first = np.unique(windows, return_index=True)
         first = np.sort(first)[:depth]
-        return [
-            Nearest(number, cosine, row)
-            for number, cosine, row in zip(
-                numbers[first].tolist(), cosines[first].tolist(), rows[first].tolist(), strict=True
-            )
-        ]
+        return Nearest(windows[first], cosines[is_found][first], rows[first])
 
-    def _candidates(self, nearest: list[list[Nearest]]) -> list[list[Candidate]]:
-        """Read the texts of windows; without a ranker, only their nearest rows."""
-        documents = self._stored.window_documents
+    def _best(
+        self, query: str, nearest: Nearest, lexical_scores: dict[int, float], k: int
+    ) -> list[PassageHit]:
+        """Return the k best passages of a query, each with the sentence of its best window."""
+        if not len(nearest.windows):
+            return []
+        scores = nearest.cosines.astype(np.float64)
+        rows = nearest.rows
         if self._ranker:
-            self._read({window.number for windows in nearest for window in windows})
-        candidates = []
-        for windows in nearest:
-            texts: list[list[str]]
-            if self._ranker:
-                texts = [self._sentences[window.number] for window in windows]
-            else:
-                texts = [[text] for text in self._row_texts([window.row for window in windows])]
-            candidates.append(
-                [
-                    Candidate((int(documents[window.number]), window.number), window.cosine, text)
-                    for window, text in zip(windows, texts, strict=True)
-                ]
-            )
-        return candidates
+            pieces = self._pieces(self._ranker, nearest.windows)
+            scores, sentences = self._ranker.score(query, pieces, scores)
+            first_rows, _ = self._sentence_rows(nearest.windows)
+            rows = first_rows + sentences
+        documents = self._stored.window_documents[nearest.windows]
+        if lexical_scores:
+            gains = [lexical_scores.get(document, 0.0) for document in documents.tolist()]
+            scores += LEXICAL_WEIGHT * np.array(gains)
+        order = np.argsort(-scores, kind="stable")
+        # The windows are sorted by score, so the first window of a passage is its best.
+        _, first = np.unique(documents[order], return_index=True)
+        best = order[np.sort(first)[:k]]
+        hits = zip(
+            scores[best].tolist(),
+            documents[best].tolist(),
+            self._row_texts(rows[best]),
+            strict=True,
+        )
+        return [PassageHit(*hit) for hit in hits]
 
-    def _read(self, numbers: set[int]) -> None:
-        """Read the sentences of windows into `_sentences`."""
+    # -- windows
+
+    def _pieces(self, ranker: PassageRanker, windows: IntArray) -> WindowPieces:
+        """Return the word pieces of windows. If they are not stored, read and split the text."""
+
+        def split(windows: IntArray) -> WindowPieces:
+            starts, counts = self._sentence_rows(windows)
+            texts = iter(self._row_texts(joined_ranges(starts, counts)))
+            return ranker.split_windows([list(islice(texts, n)) for n in counts.tolist()])
+
+        if ranker.model != self._stored.model:
+            return split(windows)
+        return self._stored.window_pieces(windows, split)
+
+    def _sentence_rows(self, windows: IntArray) -> tuple[IntArray, IntArray]:
+        """Return the first row of the sentences of each window, and their number."""
         starts = self._stored.window_starts
-        rows: list[int] = []
-        counts = []
-        for number in sorted(numbers):
-            first = int(starts[number])
-            stop = int(starts[number + 1])
-            # A window with only one sentence has a single row.
-            sentences = range(min(first + 1, stop - 1), stop)
-            rows += sentences
-            counts.append(len(sentences))
-        texts = iter(self._row_texts(rows))
-        for number, count in zip(sorted(numbers), counts, strict=True):
-            self._sentences[number] = list(islice(texts, count))
+        return sentence_rows(starts[windows], starts[windows + 1])
 
-    def _row_texts(self, row_list: list[int]) -> list[str]:
+    def _row_texts(self, rows: IntArray) -> list[str]:
         """Return the texts of rows."""
-        rows = np.array(row_list, dtype=np.int64)
         documents = self._stored.documents(rows)
         contents = {}
         for document, (_, text) in self._stored.sentences(np.unique(documents)).items():
@@ -199,34 +193,22 @@ class PassageSearch:
             )
         return by_query
 
-    def _add_lexical(self, nearest: list[Nearest], scores: dict[int, float]) -> None:
+    def _add_lexical(self, nearest: Nearest, scores: dict[int, float]) -> Nearest:
         """Add windows of the documents that only BM25 has found.
 
         Their cosines are unknown, so they get the smallest cosine found, which is an upper bound.
         """
-        smallest = min((window.cosine for window in nearest), default=0.0)
         documents = self._stored.window_documents
-        is_new = set(scores).difference(int(documents[window.number]) for window in nearest)
-        for document in scores:
-            if document not in is_new:
-                continue
-            first, stop = np.searchsorted(documents, [document, document + 1]).tolist()
-            for number in range(first, min(stop, first + LEXICAL_WINDOWS)):
-                row = int(self._stored.window_starts[number])
-                nearest.append(Nearest(number, smallest, row))
-
-    @staticmethod
-    def _best(
-        candidates: list[Candidate],
-        ranked: list[Ranked],
-        lexical_scores: dict[int, float],
-        k: int,
-    ) -> list[PassageHit]:
-        """Return the k best passages, each with the sentence of its best window."""
-        hits: dict[int, PassageHit] = {}
-        for candidate, result in zip(candidates, ranked, strict=True):
-            document = candidate.key[0]
-            score = result.score + LEXICAL_WEIGHT * lexical_scores.get(document, 0.0)
-            if document not in hits or score > hits[document].score:
-                hits[document] = PassageHit(score, document, candidate.sentences[result.sentence])
-        return sorted(hits.values(), key=lambda hit: -hit.score)[:k]
+        new_documents = np.setdiff1d(list(scores), documents[nearest.windows])
+        starts = np.searchsorted(documents, new_documents)
+        counts = np.searchsorted(documents, new_documents, side="right") - starts
+        windows = joined_ranges(starts, counts.clip(max=LEXICAL_WINDOWS))
+        smallest = 0.0
+        if len(nearest.cosines):
+            smallest = float(nearest.cosines.min())
+        cosines = np.full(len(windows), smallest)
+        return Nearest(
+            np.concatenate((nearest.windows, windows)),
+            np.concatenate((nearest.cosines, cosines)),
+            np.concatenate((nearest.rows, self._stored.window_starts[windows])),
+        )

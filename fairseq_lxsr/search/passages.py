@@ -14,17 +14,20 @@ the bias towards long windows, which have more pieces to match. The score of a p
 of its best window.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from fairseq_lxsr.embeddings import ModelFolder
+from fairseq_lxsr.embeddings import ModelFolder, Text, model_of
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.search.reranker import piece_encoder
+from fairseq_lxsr.search.window_pieces import PieceEmbedder, WindowPieces
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
+
+EmbedText = Callable[[Text], FloatArray]
 
 # Number of windows to rank per query.
 PASSAGE_DEPTH = 100
@@ -36,8 +39,6 @@ SMALLEST_WEIGHT = 0.05
 LENGTH_PENALTY = 1 / 60
 # Weight of the mean BM25 score of the query's terms in hybrid search.
 LEXICAL_WEIGHT = 0.3
-# Number of queries whose windows are prepared together.
-QUERY_BLOCK = 16
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,27 @@ class PassageRanker:
         """Fingerprint of the model whose pieces are compared."""
         return self._encoder.fingerprint
 
+    def split(self, texts: Sequence[str]) -> tuple[IntArray, IntArray]:
+        """Split texts into word pieces; see `SentenceEncoder.split`.
+
+        Args:
+            texts: N texts.
+
+        Returns:
+            Dictionary ids of the pieces of all texts [P], and the number of pieces of each [N].
+        """
+        return self._encoder.split(texts)
+
+    def split_windows(self, windows: Sequence[Sequence[str]]) -> WindowPieces:
+        """Split the sentences of windows into word pieces.
+
+        Args:
+            windows: sentences of each window [W].
+        """
+        ids, lengths = self.split([sentence for window in windows for sentence in window])
+        counts = np.array([len(window) for window in windows], dtype=np.int64)
+        return WindowPieces(ids, lengths, counts)
+
     def rank(
         self, queries: Sequence[str], candidates: Sequence[Sequence[Candidate]]
     ) -> list[list[Ranked]]:
@@ -97,27 +119,82 @@ class PassageRanker:
             Score and best sentence of each candidate, in the given order, for each query [N].
         """
         ranked = []
-        for start in range(0, len(queries), QUERY_BLOCK):
-            block = slice(start, start + QUERY_BLOCK)
-            ranked += self._rank_block(queries[block], candidates[block])
+        for query, candidates_of_query in zip(queries, candidates, strict=True):
+            windows = self.split_windows([window.sentences for window in candidates_of_query])
+            cosines = np.array([window.cosine for window in candidates_of_query])
+            scores, sentences = self.score(query, windows, cosines)
+            pairs = zip(scores.tolist(), sentences.tolist(), strict=True)
+            ranked.append([Ranked(score, sentence) for score, sentence in pairs])
         return ranked
 
-    def _rank_block(
-        self, queries: Sequence[str], candidates: Sequence[Sequence[Candidate]]
-    ) -> list[list[Ranked]]:
-        windows: dict[tuple[int, int], Candidate] = {}
-        for candidates_of_query in candidates:
-            for candidate in candidates_of_query:
-                windows.setdefault(candidate.key, candidate)
-        sentences = [text for window in windows.values() for text in window.sentences]
-        ids, lengths = self._encoder.split([*queries, *sentences])
-        rows, places = self._encoder.table_rows(ids)
-        compared = _Compared(rows, places, ids, lengths, len(queries))
-        parts = dict(zip(windows, compared.parts(windows.values()), strict=True))
-        ranked = []
-        for number, candidates_of_query in enumerate(candidates):
-            ranked.append(compared.rank(number, candidates_of_query, parts))
-        return ranked
+    def score(
+        self, query: str, windows: WindowPieces, cosines: FloatArray
+    ) -> tuple[FloatArray, IntArray]:
+        """Score windows for a query.
+
+        Args:
+            query: the query.
+            windows: word pieces of the windows.
+            cosines: largest cosine of the vectors of each window with the query [W].
+
+        Returns:
+            Scores [W], and the index of the best matching sentence of each window [W].
+        """
+        scores = cosines / 3
+        sentences = np.zeros(len(scores), dtype=np.int64)
+        query_ids, _ = self.split([query])
+        is_known = windows.lengths > 0
+        first_sentences = _starts(windows.counts)
+        known_counts = np.zeros(len(scores), dtype=np.int64)
+        if len(scores):
+            known_counts = np.add.reduceat(is_known, first_sentences, dtype=np.int64)
+        has_pieces = np.flatnonzero(known_counts)
+        if not len(has_pieces) or not len(query_ids):
+            return scores, sentences
+        known_sentences = np.flatnonzero(is_known)
+        counts = known_counts[has_pieces]
+        weights, of_sentences = self._compare(
+            query_ids, windows.ids, windows.lengths[known_sentences]
+        )
+        of_windows = _largest(of_sentences, counts)
+        sentence_scores = weights @ of_sentences
+        largest = np.maximum.reduceat(sentence_scores, _starts(counts))
+        num_pieces = np.add.reduceat(windows.lengths, first_sentences)[has_pieces]
+        scores[has_pieces] += (weights @ of_windows + largest) / 3
+        scores[has_pieces] -= LENGTH_PENALTY * np.log(num_pieces)
+        # The first sentence of each window that has the largest score.
+        is_largest = np.flatnonzero(sentence_scores == np.repeat(largest, counts))
+        best = is_largest[np.searchsorted(is_largest, _starts(counts))]
+        sentences[has_pieces] = known_sentences[best] - first_sentences[has_pieces]
+        return scores, sentences
+
+    def _compare(
+        self, query_ids: IntArray, ids: IntArray, lengths: IntArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Compare the pieces of a query with those of sentences.
+
+        Args:
+            query_ids: dictionary ids of the pieces of the query [q].
+            ids: dictionary ids of the pieces of the sentences [P].
+            lengths: number of pieces of each sentence, at least one [S].
+
+        Returns:
+            Weights of the query's pieces, whose sum is 1 [q], and the largest cosine of each of
+            them with a piece of each sentence [q, S].
+        """
+        distinct_ids, places = _distinct(ids)
+        rows, positions = self._encoder.table_rows(np.concatenate((query_ids, distinct_ids)))
+        vectors = rows[positions]
+        norms = np.sqrt(np.einsum("rd,rd->r", vectors, vectors))
+        norms = np.maximum(norms, np.finfo(np.float32).tiny)
+        q = len(query_ids)
+        cosines = vectors[:q] / norms[:q, None] @ vectors[q:].T
+        cosines /= norms[q:]
+        rarity = np.log(query_ids + 2) - FREQUENT_PIECES
+        weights = np.sqrt(norms[:q]) * np.maximum(rarity, SMALLEST_WEIGHT)
+        # The places are valid, so none is clipped. Other modes would check them all.
+        of_pieces = cosines.take(places, axis=1, mode="clip")
+        return (weights / weights.sum()).astype(np.float32), _largest(of_pieces, lengths)
 
 
 def find_passage_ranker(encoder: Any) -> PassageRanker | None:
@@ -130,110 +207,37 @@ def find_passage_ranker(encoder: Any) -> PassageRanker | None:
         return None
 
 
-@dataclass(frozen=True)
-class _Part:
-    """Positions of a window's pieces among the unit vectors, and its sentences that have pieces.
-
-    Attributes:
-        places: positions of the pieces [P].
-        lengths: number of pieces of each sentence that has any.
-        sentences: indices of these sentences.
-    """
-
-    places: IntArray
-    lengths: IntArray
-    sentences: IntArray
-
-
-class _Compared:
-    """Pieces of queries and windows, with the unit vectors of all pieces.
+def with_pieces(embed: EmbedText, encode: Any, fingerprint: str) -> EmbedText:
+    """Return a function that embeds text and also splits it into word pieces, if possible.
 
     Args:
-        rows: vectors of the pieces [R, D].
-        places: row index of each piece [P].
-        ids: dictionary id of each piece [P].
-        lengths: number of pieces of each text; the queries come first.
-        num_queries: number of queries.
+        embed: embeds text with the model of an index.
+        encode: an encoder, or a `PieceEmbedder`, of this model.
+        fingerprint: fingerprint of the vectors of the index.
+
+    Returns:
+        A `PieceEmbedder`; `embed` itself if `encode` has no word piece vectors, or is another
+        model.
     """
+    splitter = encode
+    if not isinstance(encode, PieceEmbedder):
+        splitter = find_passage_ranker(encode)
+    if splitter is None or splitter.model != model_of(fingerprint):
+        return embed
+    return PieceEmbedder(embed, splitter.split, splitter.model)
 
-    def __init__(
-        self,
-        rows: FloatArray,
-        places: IntArray,
-        ids: IntArray,
-        lengths: IntArray,
-        num_queries: int,
-    ):
-        used, self._places = np.unique(places, return_inverse=True)
-        vectors = rows[used]
-        norms = np.sqrt(np.einsum("rd,rd->r", vectors, vectors))
-        vectors /= np.maximum(norms, np.finfo(np.float32).tiny)[:, None]
-        self._lengths = lengths
-        self._ends = lengths.cumsum()
-        self._num_queries = num_queries
-        query_pieces = slice(0, lengths[:num_queries].sum())
-        rarity = np.log(ids[query_pieces] + 2) - FREQUENT_PIECES
-        roots = np.sqrt(norms[self._places[query_pieces]])
-        self._weights = roots * np.maximum(rarity, SMALLEST_WEIGHT)
-        # Each piece of the queries is compared with each piece of the windows once.
-        of_queries, self._query_rows = np.unique(self._places[query_pieces], return_inverse=True)
-        self._cosines = vectors[of_queries] @ vectors.T
 
-    def parts(self, windows: Iterable[Candidate]) -> list[_Part]:
-        """Return the pieces of windows. The sentences of the windows follow the queries."""
-        parts = []
-        first = self._num_queries
-        for window in windows:
-            last = first + len(window.sentences)
-            lengths = self._lengths[first:last]
-            start = self._ends[first - 1] if first else 0
-            stop = self._ends[last - 1] if last else 0
-            is_known = np.flatnonzero(lengths)
-            parts.append(_Part(self._places[start:stop], lengths[is_known], is_known))
-            first = last
-        return parts
+def _distinct(ids: IntArray) -> tuple[IntArray, IntArray]:
+    """Return the distinct ids, and the position of each id among them.
 
-    def rank(
-        self,
-        query: int,
-        candidates: Sequence[Candidate],
-        parts: Mapping[tuple[int, int], _Part],
-    ) -> list[Ranked]:
-        """Score the candidates of a query, in the given order.
-
-        Args:
-            query: index of the query.
-            candidates: passages to score.
-            parts: word pieces of each candidate, by its key.
-        """
-        selected = [parts[candidate.key] for candidate in candidates]
-        with_pieces = [part for part in selected if len(part.places)]
-        start = self._ends[query] - self._lengths[query]
-        pieces = slice(start, self._ends[query])
-        weights = self._weights[pieces]
-        if not with_pieces or not len(weights):
-            return [Ranked(candidate.cosine / 3, 0) for candidate in candidates]
-        weights = weights / weights.sum()
-        places = np.concatenate([part.places for part in with_pieces])
-        sentence_lengths = np.concatenate([part.lengths for part in with_pieces])
-        num_sentences = np.array([len(part.lengths) for part in with_pieces])
-        num_pieces = np.array([len(part.places) for part in with_pieces])
-        cosines = self._cosines[self._query_rows[pieces]].take(places, axis=1)
-        of_sentences = _largest(cosines, sentence_lengths)
-        of_windows = _largest(of_sentences, num_sentences)
-        sentence_scores = weights @ of_sentences
-        best_sentences = np.maximum.reduceat(sentence_scores, _starts(num_sentences))
-        scores = (weights @ of_windows + best_sentences) / 3 - LENGTH_PENALTY * np.log(num_pieces)
-        remaining = iter(zip(scores.tolist(), _starts(num_sentences).tolist(), strict=True))
-        ranked = []
-        for candidate, part in zip(candidates, selected, strict=True):
-            if not len(part.places):
-                ranked.append(Ranked(candidate.cosine / 3, 0))
-                continue
-            score, first = next(remaining)
-            best = int(sentence_scores[first : first + len(part.lengths)].argmax())
-            ranked.append(Ranked(score + candidate.cosine / 3, int(part.sentences[best])))
-        return ranked
+    The ids are dictionary ids, so an array with a place for each is faster than sorting.
+    """
+    places = np.empty(int(ids.max()) + 1, dtype=np.int64)
+    order = np.arange(len(ids))
+    places[ids] = order
+    distinct_ids = ids[places[ids] == order].astype(np.int64)
+    places[distinct_ids] = np.arange(len(distinct_ids))
+    return distinct_ids, places[ids]
 
 
 def _largest(values: FloatArray, lengths: IntArray) -> FloatArray:

@@ -23,6 +23,14 @@ from fairseq_lxsr.files.open import open_file, sha256, stamp
 from fairseq_lxsr.files.records import is_count, open_array
 from fairseq_lxsr.search.lexical import LEXICAL_FILES, Postings, prefixes
 from fairseq_lxsr.search.splitting import passage_rows
+from fairseq_lxsr.search.window_pieces import (
+    PieceEmbedder,
+    SplitPieces,
+    WindowPieces,
+    find_windows,
+    joined_ranges,
+    sentence_rows,
+)
 from fairseq_lxsr.vectors import (
     build_index,
     check_directions,
@@ -31,6 +39,7 @@ from fairseq_lxsr.vectors import (
     write_index,
 )
 from fairseq_lxsr.vectors.index import FlatIndex
+from fairseq_lxsr.vectors.rounded import RoundedRows
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray, unit_rows
 
 VECTORS_FILE = "index.faiss"
@@ -45,8 +54,13 @@ IDS_FILE = "ids.txt"
 # For each row, the index of its document in the segment, and the start and end byte of its text in
 # that document [R, 3]; absent if each document has one row.
 ROWS_FILE = "rows.npy"
+# Dictionary ids of the word pieces of each sentence, and the end of the pieces of each row; absent
+# if the model has no word piece vectors.
+PIECES_FILE = "pieces.bin"
+PIECE_ENDS_FILE = "piece-ends.npy"
+PIECE_TYPE = np.dtype("<i4")
 # The three files of the terms are absent if the index was built without `hybrid`.
-OPTIONAL_FILES = (IDS_FILE, ROWS_FILE, *LEXICAL_FILES)
+OPTIONAL_FILES = (IDS_FILE, ROWS_FILE, PIECES_FILE, PIECE_ENDS_FILE, *LEXICAL_FILES)
 # Vectors that have not been indexed yet; the file is removed at the end.
 RAW_VECTORS_FILE = "vectors.raw"
 # Number of rows or windows to find for each window that is ranked.
@@ -107,6 +121,8 @@ class SegmentWriter:
         self._lines: list[IntArray] = []
         self._lengths: list[IntArray] = [np.zeros(1, dtype=np.int64)]
         self._rows: list[IntArray] = []
+        # Number of word pieces of each row; None if the pieces of any row are unknown.
+        self._piece_counts: list[IntArray] | None = [] if split else None
         # First block in which no sentence has a known word.
         self._unknown: tuple[FloatArray, Text] | None = None
         self._files = ExitStack()
@@ -115,6 +131,8 @@ class SegmentWriter:
         self._texts = self._files.enter_context(open(self.folder / SENTENCES_FILE, "wb"))
         self._vectors = self._files.enter_context(open(self.folder / RAW_VECTORS_FILE, "wb"))
         self._ids: BinaryIO | None = None
+        if self._piece_counts is not None:
+            self._pieces = self._files.enter_context(open(self.folder / PIECES_FILE, "wb"))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -148,12 +166,15 @@ class SegmentWriter:
             is_written[rows[:, 0]] = True
             # Renumber the remaining documents.
             rows[:, 0] = (is_written.cumsum() - 1)[rows[:, 0]]
+        pieces = None
+        if rows is not None and isinstance(embed, PieceEmbedder):
+            pieces = _split_sentences(rows, list(compress(texts, is_known)), embed.split)
         sentences = [f"{text}\n".encode() for text in compress(block.sentences, is_written)]
         ids = None
         if block.ids is not None:
             ids = list(compress(block.ids, is_written))
         lines = np.array(block.lines, dtype=np.int64)[is_written]
-        self.write(embeddings[is_known], sentences, lines, ids, rows)
+        self.write(embeddings[is_known], sentences, lines, ids, rows, pieces)
         return is_written
 
     def write(
@@ -163,6 +184,7 @@ class SegmentWriter:
         lines: IntArray,
         ids: Sequence[str] | None,
         rows: IntArray | None,
+        pieces: tuple[IntArray, IntArray] | None = None,
     ) -> None:
         """Write documents.
 
@@ -173,6 +195,8 @@ class SegmentWriter:
             ids: ids of the documents; None if the ids are the line numbers.
             rows: document, start and end byte of each row, with documents numbered from 0 [r, 3];
                 None if each document has one row.
+            pieces: word pieces of the rows, and their number for each row [r]; None if unknown. A
+                window with several sentences has none of its own.
         """
         if not sentences:
             return
@@ -188,8 +212,18 @@ class SegmentWriter:
             self._ids.writelines(f"{name}\n".encode() for name in ids)
         if rows is not None:
             self._rows.append(rows + np.array([self.num_documents, 0, 0]))
+        self._write_pieces(pieces)
         self.num_documents += len(sentences)
         self.num_rows += len(vectors)
+
+    def _write_pieces(self, pieces: tuple[IntArray, IntArray] | None) -> None:
+        if pieces is None:
+            self._piece_counts = None
+        if pieces is None or self._piece_counts is None:
+            return
+        ids, counts = pieces
+        self._pieces.write(ids.astype(PIECE_TYPE).tobytes())
+        self._piece_counts.append(counts)
 
     def refuse_empty(self) -> None:
         """Raise `InputError` if nothing was written, because there is no text or no known word."""
@@ -223,6 +257,11 @@ class SegmentWriter:
         np.save(self.folder / LINES_FILE, np.concatenate(self._lines))
         if self._split:
             np.save(self.folder / ROWS_FILE, np.concatenate(self._rows))
+        has_pieces = bool(self._piece_counts)
+        if self._piece_counts:
+            np.save(self.folder / PIECE_ENDS_FILE, np.concatenate(self._piece_counts).cumsum())
+        else:
+            (self.folder / PIECES_FILE).unlink(missing_ok=True)
         if self._hybrid:
             with open(self.folder / SENTENCES_FILE, encoding="utf-8", newline="\n") as stream:
                 Postings.build(stream.read().split("\n")[:-1], prefixes).save(self.folder)
@@ -233,6 +272,7 @@ class SegmentWriter:
             "kind": kind,
             "documents": self.num_documents,
             "rows": self.num_rows,
+            "pieces": has_pieces,
         }
 
 
@@ -249,6 +289,19 @@ def _split(
             rows.append((number, first, first + len(text.encode())))
             texts.append(text)
     return np.array(rows, dtype=np.int64).reshape(-1, 3), texts
+
+
+def _split_sentences(
+    rows: IntArray, texts: Sequence[str], split: SplitPieces
+) -> tuple[IntArray, IntArray]:
+    """Return the word pieces of the sentences among rows, and their number for each row."""
+    first_rows = find_windows(*rows.T)
+    starts, counts = sentence_rows(first_rows, np.append(first_rows[1:], len(rows)))
+    sentences = joined_ranges(starts, counts)
+    ids, lengths = split([texts[row] for row in sentences.tolist()])
+    counts = np.zeros(len(rows), dtype=np.int64)
+    counts[sentences] = lengths
+    return ids, counts
 
 
 # -- reading
@@ -288,6 +341,8 @@ class Segment:
             names.append(IDS_FILE)
         if config["split"]:
             names.append(ROWS_FILE)
+        if description.get("pieces"):
+            names += [PIECES_FILE, PIECE_ENDS_FILE]
         if config.get("hybrid"):
             names += LEXICAL_FILES
         with ExitStack() as stack:
@@ -307,6 +362,10 @@ class Segment:
             self._rows: IntArray | None = None
             if config["split"]:
                 self._rows = map_numbers(streams[ROWS_FILE], (self.num_rows, 3))
+            self._piece_ends: IntArray | None = None
+            if description.get("pieces"):
+                self._piece_ends = map_numbers(streams[PIECE_ENDS_FILE], (self.num_rows,))
+                self._pieces = map_file(streams[PIECES_FILE])
             self._postings: Postings | None = None
             if config.get("hybrid"):
                 self._postings = self._open_postings([streams[name] for name in LEXICAL_FILES])
@@ -332,6 +391,8 @@ class Segment:
                 f"{self.path / IDS_FILE}: {len(self._id_ends):,} ids for {self.num_documents:,} "
                 "sentences; build the index again"
             )
+        if self._piece_ends is not None:
+            self._check_pieces(self._piece_ends)
         if self._rows is not None:
             self._check_rows(self._rows, lengths)
         elif self.num_rows != self.num_documents:
@@ -353,6 +414,14 @@ class Segment:
             raise InputError(
                 f"{self.path / ROWS_FILE} does not match the {self.num_documents:,} documents; "
                 "build the index again"
+            )
+
+    def _check_pieces(self, ends: IntArray) -> None:
+        is_ascending = (np.diff(ends, prepend=0) >= 0).all()
+        if not is_ascending or ends[-1] * PIECE_TYPE.itemsize != len(self._pieces):
+            raise InputError(
+                f"{self.path / PIECE_ENDS_FILE} does not match the {PIECES_FILE} next to it; build "
+                "the index again"
             )
 
     def _open_postings(self, streams: Sequence[BinaryIO]) -> Postings:
@@ -461,20 +530,33 @@ class Segment:
         """
         if self._rows is None:
             return np.arange(self.num_rows)
-        # Positions in the text of the segment, so that one comparison suffices.
-        offsets = self._offsets[self._rows[:, 0]]
-        furthest = np.maximum.accumulate(offsets + self._rows[:, 2])
-        is_first = np.ones(self.num_rows, dtype=bool)
-        is_first[1:] = (offsets + self._rows[:, 1])[1:] >= furthest[:-1]
-        return np.flatnonzero(is_first)
+        return find_windows(*self._rows.T)
 
     @cached_property
-    def _window_vectors(self) -> FlatIndex:
-        """Vectors of the windows alone, in memory."""
-        vectors = np.array(self.vectors.rows[self.window_starts], dtype=np.float32)
-        # The index then checks once whether these are unit vectors.
-        vectors.flags.writeable = False
-        return FlatIndex(vectors)
+    def _window_stops(self) -> IntArray:
+        """Row after the last row of each window."""
+        return np.append(self.window_starts[1:], self.num_rows)
+
+    def window_pieces(self, windows: IntArray) -> WindowPieces | None:
+        """Return the word pieces of windows; None if the segment does not store pieces."""
+        if self._piece_ends is None:
+            return None
+        ends = self._piece_ends
+        starts, counts = sentence_rows(self.window_starts[windows], self._window_stops[windows])
+        sentences = joined_ranges(starts, counts)
+        # The row before the first sentence is that of its window, which has no pieces, or it
+        # belongs to the previous window.
+        first_pieces = np.where(starts > 0, ends[starts - 1], 0)
+        num_pieces = ends[starts + counts - 1] - first_pieces
+        lengths = ends[sentences] - np.where(sentences > 0, ends[sentences - 1], 0)
+        ids = self._pieces.view(PIECE_TYPE)[joined_ranges(first_pieces, num_pieces)]
+        self._check_not_overwritten(PIECES_FILE, PIECE_ENDS_FILE)
+        return WindowPieces(ids, lengths, counts)
+
+    @cached_property
+    def _window_vectors(self) -> RoundedRows:
+        """Vectors of the windows alone, rounded in memory."""
+        return RoundedRows(self.vectors.rows, self.window_starts)
 
     def nearest_windows(
         self, embeddings: FloatArray, k: int, probes: int, allowed: Mask | None
@@ -500,8 +582,8 @@ class Segment:
         if allowed is not None and self._rows is not None:
             allowed = allowed[self._rows[self.window_starts, 0]]
         depth = min(CANDIDATES_PER_WINDOW * k, len(self.window_starts))
-        cosines, windows = search_index(self._window_vectors, embeddings, depth, probes, allowed)
         units = unit_rows(embeddings)
+        cosines, windows = self._window_vectors.nearest(units, depth, allowed)
         rows = np.full(windows.shape, -1)
         for number, windows_of_query in enumerate(windows):
             is_found = windows_of_query >= 0
@@ -517,10 +599,13 @@ class Segment:
         if not len(windows):
             return np.empty(0, dtype=np.float32), windows
         first_rows = self.window_starts[windows]
-        counts = np.append(self.window_starts, self.num_rows)[windows + 1] - first_rows
+        counts = self._window_stops[windows] - first_rows
         starts = counts.cumsum() - counts
-        rows = np.arange(counts.sum()) + np.repeat(first_rows - starts, counts)
-        cosines = unit_rows(self.vectors.rows[rows]) @ unit
+        rows = joined_ranges(first_rows, counts)
+        vectors = self.vectors.rows[rows]
+        # The stored vectors are unit vectors, or another program has written them.
+        norms = np.sqrt(np.einsum("rd,rd->r", vectors, vectors))
+        cosines = vectors @ unit / np.maximum(norms, np.finfo(np.float32).tiny)
         largest = np.maximum.reduceat(cosines, starts)
         # The first row of each window that has this cosine.
         is_largest = np.flatnonzero(cosines == np.repeat(largest, counts))
@@ -532,6 +617,14 @@ class Segment:
             text = self._text[self._offsets[number] : self._offsets[number + 1]].tobytes()
             yield int(self._lines[number]), text
         self._check_not_overwritten(SENTENCES_FILE, OFFSETS_FILE, LINES_FILE)
+
+    def row_pieces(self, rows: IntArray) -> tuple[IntArray, IntArray] | None:
+        """Return the word pieces of rows, and their number for each row; None if not stored."""
+        if self._piece_ends is None:
+            return None
+        counts = np.diff(self._piece_ends, prepend=0)[rows]
+        pieces = joined_ranges(self._piece_ends[rows] - counts, counts)
+        return self._pieces.view(PIECE_TYPE)[pieces], counts
 
     def rows_of(self, documents: IntArray) -> tuple[IntArray, IntArray | None]:
         """Return the row indices of documents, and the argument `rows` of `SegmentWriter.write`.
@@ -644,6 +737,8 @@ def check_description(description: Any) -> None:
     for name, expected in (("folder", str), ("kind", str)):
         if type(description[name]) is not expected:
             raise TypeError(f"invalid {name}: {description[name]!r:.40}")
+    if type(description.get("pieces", False)) is not bool:
+        raise TypeError(f"invalid pieces: {description['pieces']!r:.40}")
     for name in ("documents", "rows"):
         if not is_count(description[name]) or not description[name]:
             raise TypeError(f"invalid {name}: {description[name]!r:.40}")

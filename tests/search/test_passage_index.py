@@ -16,6 +16,7 @@ from fairseq_lxsr.search import passages as ranking
 from fairseq_lxsr.search.lexical import LEXICAL_FILES, Postings
 from fairseq_lxsr.search.passages import Candidate, PassageRanker
 from fairseq_lxsr.search.reranker import Reranker
+from fairseq_lxsr.search.segment import PIECE_ENDS_FILE, PIECES_FILE
 from fairseq_lxsr.search.splitting import passage_rows, sentence_spans, windows
 
 SENTENCES = list(dict.fromkeys(english for english, _ in toy.sentences(300, seed=3)))
@@ -115,23 +116,79 @@ def test_score_is_the_formula(encoder):
         assert result.sentence == int(np.argmax(of_sentences))
 
 
-def test_blocks_do_not_matter(encoder, monkeypatch):
-    queries = SENTENCES[:7]
-    candidates = [
-        [Candidate((row, 0), 0.1, SENTENCES[row : row + 3]) for row in range(number, number + 4)]
-        for number in range(7)
-    ]
-    whole = PassageRanker(encoder).rank(queries, candidates)
-    monkeypatch.setattr(ranking, "QUERY_BLOCK", 2)
-    parts = PassageRanker(encoder).rank(queries, candidates)
-    assert [[result.sentence for result in row] for row in parts] == [
-        [result.sentence for result in row] for row in whole
-    ]
-    np.testing.assert_allclose(
-        [[result.score for result in row] for row in parts],
-        [[result.score for result in row] for row in whole],
-        atol=1e-5,
+def test_windows_without_pieces_have_their_cosine(encoder):
+    """A sentence without known words, a window of such sentences, and a query without pieces."""
+    ranker = PassageRanker(encoder)
+    texts = [["\u4e00", SENTENCES[0]], ["\u4e00"], SENTENCES[1:3]]
+    candidates = [Candidate((row, 0), 0.3, text) for row, text in enumerate(texts)]
+    [[first, second, third]] = ranker.rank([SENTENCES[0]], [candidates])
+    assert first.sentence == 1
+    assert first.score > third.score
+    assert (second.score, second.sentence) == (pytest.approx(0.1), 0)
+    [ranked] = ranker.rank(["\u4e00"], [candidates])
+    assert [result.score for result in ranked] == pytest.approx([0.1, 0.1, 0.1])
+    assert ranker.rank(["dog"], [[]]) == [[]]
+
+
+def test_stored_pieces_give_the_hits_of_the_text(encoder, tmp_path):
+    """An index built with a function stores no pieces, as indexes of earlier versions."""
+    texts = [*PASSAGES, LONG]
+    ids = [str(number) for number in range(len(texts))]
+    stored = CorpusIndex.build(tmp_path / "stored", texts, encoder, ids=ids, passages=True)
+    plain = CorpusIndex.build(
+        tmp_path / "plain", texts, encoder.embed, encoder.fingerprint, ids=ids, passages=True
     )
+    assert {path.name for path in stored.files} >= {PIECES_FILE, PIECE_ENDS_FILE}
+    assert PIECES_FILE not in {path.name for path in plain.files}
+    for edit in (
+        lambda edited, encode: None,
+        lambda edited, encode: edited.add([SENTENCES[270]], ["new"], encode),
+        lambda edited, encode: edited.update(["3"], [PASSAGES[7]], encode),
+        lambda edited, encode: edited.delete(["6"]),
+        # The segments of `plain` now have pieces only in part.
+        lambda edited, encode: edited.add([SENTENCES[280]], ["newer"], encoder),
+        lambda edited, encode: edited.compact(encode),
+    ):
+        edit(stored, encoder)
+        edit(plain, encoder.embed)
+        queries = [SENTENCES[9], SENTENCES[150], SENTENCES[280]]
+        expected = CorpusIndex.load(tmp_path / "plain").search(queries, encoder, k=9)
+        hits = CorpusIndex.load(tmp_path / "stored").search(queries, encoder, k=9)
+        for hits_of_query, expected_hits in zip(hits, expected, strict=True):
+            assert [(hit.id, hit.match) for hit in hits_of_query] == [
+                (hit.id, hit.match) for hit in expected_hits
+            ]
+            np.testing.assert_allclose(
+                [hit.score for hit in hits_of_query],
+                [hit.score for hit in expected_hits],
+                atol=1e-6,
+            )
+    assert all(segment.description["pieces"] for segment in stored._stored.segments)
+
+
+def test_a_search_with_pieces_reads_only_the_text_of_hits(encoder, tmp_path, monkeypatch):
+    index = CorpusIndex.build(tmp_path / "index", PASSAGES, encoder, passages=True)
+    num_texts = []
+    split = SentenceEncoder.split
+
+    def counted_split(self, texts):
+        num_texts.append(len(texts))
+        return split(self, texts)
+
+    monkeypatch.setattr(SentenceEncoder, "split", counted_split)
+    index.search(SENTENCES[9], k=2)
+    assert max(num_texts) == 1
+
+
+@pytest.mark.parametrize("name", [PIECES_FILE, PIECE_ENDS_FILE])
+def test_damaged_pieces_are_refused(encoder, tmp_path, name):
+    folder = tmp_path / "index"
+    CorpusIndex.build(folder, PASSAGES[:3], encoder, passages=True)
+    with open(folder / name, "r+b") as stream:
+        stream.seek(-1, 2)
+        stream.write(b"\x7f")
+    with pytest.raises(InputError, match=name):
+        CorpusIndex.load(folder)
 
 
 def test_a_hit_is_a_passage_and_names_its_sentence(index):
@@ -316,6 +373,7 @@ def test_commands(folder, tmp_path):
     path = tmp_path / "index"
     built = lxsr_here("index", "--model", folder, "--input", text, "--output", path, "--passages")
     assert "20 passages" in built.stdout
+    assert (path / PIECES_FILE).is_file()
     done = lxsr_here("search", "--index", path, "--k", "1", SENTENCES[9])
     assert done.stdout.splitlines()[1].endswith(f"  3  {SENTENCES[9]}")
     done = lxsr_here("search", "--index", path, "--k", "1", "--json", SENTENCES[9])
