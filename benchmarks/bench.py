@@ -453,6 +453,7 @@ NOT_RUN = (
     "quality.choices",
     "quality.at_length",
     "speed.search_service",
+    "speed.passage_search",
     "released.bisent2vec",
 )
 

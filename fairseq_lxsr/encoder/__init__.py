@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
@@ -409,17 +410,22 @@ class SentenceEncoder(SentenceTransformersMethods):
         The text normalization version is excluded, because embeddings of all versions are
         comparable.
         """
-        # The hash of the weights covers the architecture as well.
-        essence = {name: self.config[name] for name in ("encoder", "text", "files")}
-        essence["text"] = dict(essence["text"])
-        essence["text"].pop("version", None)
-        digest = hashlib.sha256(json.dumps(essence, sort_keys=True).encode()).hexdigest()
-        fingerprint = digest[:12]
+        fingerprint = self._model_hash
         if self._max_seq_length:
             fingerprint += f"-max{self._max_seq_length}"
         if self.untrained:
             fingerprint += "-untrained"
         return fingerprint
+
+    @cached_property
+    def _model_hash(self) -> str:
+        """Hash of the model, without the options of this encoder."""
+        # The hash of the weights covers the architecture as well.
+        essence = {name: self.config[name] for name in ("encoder", "text", "files")}
+        essence["text"] = dict(essence["text"])
+        essence["text"].pop("version", None)
+        digest = hashlib.sha256(json.dumps(essence, sort_keys=True).encode()).hexdigest()
+        return digest[:12]
 
     @property
     def space(self) -> str:

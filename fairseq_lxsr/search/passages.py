@@ -184,7 +184,8 @@ class PassageRanker:
         """
         distinct_ids, places = _distinct(ids)
         rows, positions = self._encoder.table_rows(np.concatenate((query_ids, distinct_ids)))
-        vectors = rows[positions]
+        # The positions are valid, so none is clipped. Other modes would check them all.
+        vectors = rows.take(positions, axis=0, mode="clip")
         norms = np.sqrt(np.einsum("rd,rd->r", vectors, vectors))
         norms = np.maximum(norms, np.finfo(np.float32).tiny)
         q = len(query_ids)
@@ -192,7 +193,6 @@ class PassageRanker:
         cosines /= norms[q:]
         rarity = np.log(query_ids + 2) - FREQUENT_PIECES
         weights = np.sqrt(norms[:q]) * np.maximum(rarity, SMALLEST_WEIGHT)
-        # The places are valid, so none is clipped. Other modes would check them all.
         of_pieces = cosines.take(places, axis=1, mode="clip")
         return (weights / weights.sum()).astype(np.float32), _largest(of_pieces, lengths)
 

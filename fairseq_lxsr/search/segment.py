@@ -38,9 +38,9 @@ from fairseq_lxsr.vectors import (
     search_index,
     write_index,
 )
-from fairseq_lxsr.vectors.index import FlatIndex
+from fairseq_lxsr.vectors.index import MIN_SKETCH_ROWS, FlatIndex, build_sketch, stored_cosines
 from fairseq_lxsr.vectors.rounded import RoundedRows
-from fairseq_lxsr.vectors.rows import FloatArray, IntArray, unit_rows
+from fairseq_lxsr.vectors.rows import FloatArray, IntArray, best_first, unit_rows
 
 VECTORS_FILE = "index.faiss"
 SENTENCES_FILE = "sentences.txt"
@@ -59,12 +59,18 @@ ROWS_FILE = "rows.npy"
 PIECES_FILE = "pieces.bin"
 PIECE_ENDS_FILE = "piece-ends.npy"
 PIECE_TYPE = np.dtype("<i4")
+# Sketch of the vectors of windows; absent unless the vectors are rounded and many.
+SKETCH_FILE = "windows.faiss"
+# Kinds with a sketch: those that compare a query with all vectors, which they can return.
+SKETCHED_KINDS = ("float16", "int8", "binary")
 # The three files of the terms are absent if the index was built without `hybrid`.
-OPTIONAL_FILES = (IDS_FILE, ROWS_FILE, PIECES_FILE, PIECE_ENDS_FILE, *LEXICAL_FILES)
+OPTIONAL_FILES = (IDS_FILE, ROWS_FILE, PIECES_FILE, PIECE_ENDS_FILE, SKETCH_FILE, *LEXICAL_FILES)
 # Vectors that have not been indexed yet; the file is removed at the end.
 RAW_VECTORS_FILE = "vectors.raw"
 # Number of rows or windows to find for each window that is ranked.
 CANDIDATES_PER_WINDOW = 4
+# Number of windows that a sketch finds for each window whose rows are compared.
+SKETCHED_PER_CANDIDATE = 2
 # Functions that split a document into the texts of its rows, by their names in index.json. Each
 # returns the start and end of each text, in characters.
 SPLITTERS: dict[str, Callable[[str], Sequence[tuple[int, int]]]] = {"sentences": passage_rows}
@@ -250,6 +256,7 @@ class SegmentWriter:
         raw_file = self.folder / RAW_VECTORS_FILE
         vectors = np.memmap(raw_file, dtype=np.float32, mode="r", shape=(self.num_rows, self.width))
         write_index(build_index(vectors, kind, lists), self.folder / VECTORS_FILE)
+        has_sketch = self._write_sketch(vectors, kind)
         # Some systems do not remove a file that is still mapped.
         del vectors
         raw_file.unlink()
@@ -273,7 +280,18 @@ class SegmentWriter:
             "documents": self.num_documents,
             "rows": self.num_rows,
             "pieces": has_pieces,
+            "sketch": has_sketch,
         }
+
+    def _write_sketch(self, vectors: FloatArray, kind: str) -> bool:
+        """Write the sketch of the windows, if the segment needs one; return whether it does."""
+        if not self._split or kind not in SKETCHED_KINDS:
+            return False
+        first_rows = find_windows(*np.concatenate(self._rows).T)
+        if len(first_rows) < MIN_SKETCH_ROWS:
+            return False
+        write_index(build_sketch(vectors[first_rows]), self.folder / SKETCH_FILE)
+        return True
 
 
 def _split(
@@ -343,6 +361,8 @@ class Segment:
             names.append(ROWS_FILE)
         if description.get("pieces"):
             names += [PIECES_FILE, PIECE_ENDS_FILE]
+        if description.get("sketch"):
+            names.append(SKETCH_FILE)
         if config.get("hybrid"):
             names += LEXICAL_FILES
         with ExitStack() as stack:
@@ -362,6 +382,9 @@ class Segment:
             self._rows: IntArray | None = None
             if config["split"]:
                 self._rows = map_numbers(streams[ROWS_FILE], (self.num_rows, 3))
+            self._sketch: Any = None
+            if description.get("sketch"):
+                self._sketch = read_index(streams[SKETCH_FILE])
             self._piece_ends: IntArray | None = None
             if description.get("pieces"):
                 self._piece_ends = map_numbers(streams[PIECE_ENDS_FILE], (self.num_rows,))
@@ -370,6 +393,8 @@ class Segment:
             if config.get("hybrid"):
                 self._postings = self._open_postings([streams[name] for name in LEXICAL_FILES])
         self._check_sizes()
+        if self._sketch is not None:
+            self._check_sketch()
 
     def _check_sizes(self) -> None:
         if (self.vectors.ntotal, self.vectors.d) != (self.num_rows, self._width):
@@ -414,6 +439,15 @@ class Segment:
             raise InputError(
                 f"{self.path / ROWS_FILE} does not match the {self.num_documents:,} documents; "
                 "build the index again"
+            )
+
+    def _check_sketch(self) -> None:
+        num_windows = len(self.window_starts)
+        if (self._sketch.ntotal, self._sketch.d) != (num_windows, self._width):
+            raise InputError(
+                f"{self.path / SKETCH_FILE}: {self._sketch.ntotal:,} vectors of width "
+                f"{self._sketch.d}; expected {num_windows:,} of width {self._width}: build the "
+                "index again"
             )
 
     def _check_pieces(self, ends: IntArray) -> None:
@@ -563,9 +597,10 @@ class Segment:
     ) -> tuple[FloatArray, IntArray]:
         """Find candidate rows for a ranking of k windows per query.
 
-        If the vectors are not rounded, the query is first compared with the vectors of the windows
-        only. Then the best row of each of the nearest 4 k windows is returned. If the vectors are
-        rounded, the nearest 4 k rows are returned; several may belong to the same window.
+        The vectors of windows are compared first, exactly in a flat segment, and with the sketch
+        in one of rounded vectors. Of the nearest 4 k windows, all rows are compared, and the best
+        row is returned. A segment with inverted lists, or of few rounded vectors, compares all
+        rows instead. It returns the nearest 4 k rows, of which several may belong to one window.
 
         Args:
             embeddings: query embeddings [N, D].
@@ -576,14 +611,18 @@ class Segment:
         Returns:
             Cosines in descending order, and rows, as `neighbours` does.
         """
-        if not isinstance(self.vectors, FlatIndex):
+        is_flat = isinstance(self.vectors, FlatIndex)
+        if not is_flat and self._sketch is None:
             depth = min(CANDIDATES_PER_WINDOW * k, self.num_rows)
             return self.neighbours(embeddings, depth, probes, allowed)
         if allowed is not None and self._rows is not None:
             allowed = allowed[self._rows[self.window_starts, 0]]
         depth = min(CANDIDATES_PER_WINDOW * k, len(self.window_starts))
         units = unit_rows(embeddings)
-        cosines, windows = self._window_vectors.nearest(units, depth, allowed)
+        if is_flat:
+            cosines, windows = self._window_vectors.nearest(units, depth, allowed)
+        else:
+            cosines, windows = self._sketched_windows(units, depth, allowed)
         rows = np.full(windows.shape, -1)
         for number, windows_of_query in enumerate(windows):
             is_found = windows_of_query >= 0
@@ -594,6 +633,19 @@ class Segment:
         self._check_not_overwritten(VECTORS_FILE)
         return cosines, rows
 
+    def _sketched_windows(
+        self, units: FloatArray, k: int, allowed: Mask | None
+    ) -> tuple[FloatArray, IntArray]:
+        """Find the k windows whose stored vectors are nearest, among those of the sketch."""
+        depth = min(SKETCHED_PER_CANDIDATE * k, len(self.window_starts))
+        _, windows = search_index(self._sketch, units, depth, allowed=allowed)
+        is_found = windows >= 0
+        cosines = np.full(windows.shape, -np.inf, dtype=np.float32)
+        for number in range(len(windows)):
+            rows = self.window_starts[windows[number, is_found[number]]]
+            cosines[number, is_found[number]] = stored_cosines(self.vectors, rows, units[number])
+        return best_first(cosines, windows, k)
+
     def _best_rows(self, windows: IntArray, unit: FloatArray) -> tuple[FloatArray, IntArray]:
         """Return the largest cosine of the rows of each window with a query, and its row."""
         if not len(windows):
@@ -602,10 +654,7 @@ class Segment:
         counts = self._window_stops[windows] - first_rows
         starts = counts.cumsum() - counts
         rows = joined_ranges(first_rows, counts)
-        vectors = self.vectors.rows[rows]
-        # The stored vectors are unit vectors, or another program has written them.
-        norms = np.sqrt(np.einsum("rd,rd->r", vectors, vectors))
-        cosines = vectors @ unit / np.maximum(norms, np.finfo(np.float32).tiny)
+        cosines = stored_cosines(self.vectors, rows, unit)
         largest = np.maximum.reduceat(cosines, starts)
         # The first row of each window that has this cosine.
         is_largest = np.flatnonzero(cosines == np.repeat(largest, counts))
@@ -737,8 +786,9 @@ def check_description(description: Any) -> None:
     for name, expected in (("folder", str), ("kind", str)):
         if type(description[name]) is not expected:
             raise TypeError(f"invalid {name}: {description[name]!r:.40}")
-    if type(description.get("pieces", False)) is not bool:
-        raise TypeError(f"invalid pieces: {description['pieces']!r:.40}")
+    for name in ("pieces", "sketch"):
+        if type(description.get(name, False)) is not bool:
+            raise TypeError(f"invalid {name}: {description[name]!r:.40}")
     for name in ("documents", "rows"):
         if not is_count(description[name]) or not description[name]:
             raise TypeError(f"invalid {name}: {description[name]!r:.40}")

@@ -46,6 +46,10 @@ MIN_PQ_ROWS = 256
 # RESCORED_PER_K for each neighbour to return.
 RESCORED = 100
 RESCORED_PER_K = 10
+# Minimum number of vectors of a sketch: for fewer, comparing all vectors is fast.
+MIN_SKETCH_ROWS = 2048
+SKETCH_TRAINING_ROWS = 4096
+SKETCH_ITERATIONS = 10
 # Penalty for the cosine of a vector that is not allowed, which ranks it below all allowed vectors.
 EXCLUDED_PENALTY = 4
 # A search of a flat index copies the allowed vectors if they are at most this fraction of all
@@ -204,6 +208,27 @@ def _binary_index(width: int) -> Any:
     return index
 
 
+def build_sketch(embeddings: NDArray[Any]) -> Any:
+    """Build an index that quickly finds candidates for an exact comparison.
+
+    Each dimension has 4 bits, which faiss compares 32 at a time (fast scan: Andre, Kermarrec and Le
+    Scouarnec 2015). Its cosines are rounded, so find about twice as many candidates as needed, and
+    compare their vectors.
+
+    Args:
+        embeddings: vectors [M, D], at least `MIN_SKETCH_ROWS`.
+    """
+    faiss = _faiss()
+    width = embeddings.shape[1]
+    index: Any = faiss.index_factory(width, f"PQ{width}x4fs", faiss.METRIC_INNER_PRODUCT)
+    index.pq.cp.niter = SKETCH_ITERATIONS
+    step = max(1, len(embeddings) // SKETCH_TRAINING_ROWS)
+    index.train(normalise_rows(embeddings[::step][:SKETCH_TRAINING_ROWS]))
+    for start in range(0, len(embeddings), ADD_ROWS):
+        index.add(normalise_rows(embeddings[start : start + ADD_ROWS]))
+    return index
+
+
 def _warn_if_few(index: Any, kind: str, count: int) -> None:
     """Warn once if lists or codes are trained on too few vectors.
 
@@ -289,10 +314,11 @@ def _search_allowed_faiss(
 ) -> tuple[FloatArray, IntArray]:
     """Find the nearest allowed vectors of unit queries [N, D]."""
     faiss = _faiss()
-    if not isinstance(index, faiss.IndexRefine):
+    if not isinstance(index, faiss.IndexRefine | faiss.IndexFastScan):
         bitmap = np.packbits(allowed, bitorder="little")
         return _search_faiss(index, units, k, probes, faiss.IDSelectorBitmap(bitmap))
-    # A binary index cannot skip vectors, so find more vectors and drop those that are not allowed.
+    # An index of signs, or a sketch, cannot skip vectors: find more vectors, and drop those that
+    # are not allowed.
     depth = k
     while True:
         cosines, ids = _search_faiss(index, units, depth, probes)
@@ -324,6 +350,33 @@ def _search_faiss(
         parameters = faiss.SearchParameters(sel=selector)
     cosines, ids = index.search(units, k, params=parameters)
     return np.where(ids < 0, -np.inf, cosines).astype(np.float32), ids
+
+
+def stored_cosines(index: Any, rows: IntArray, unit: FloatArray) -> FloatArray:
+    """Compare a query with selected vectors of an index, as they are stored.
+
+    Args:
+        index: an index of `build_index` or `read_index`, without inverted lists.
+        rows: numbers of the vectors [n].
+        unit: unit query, float32 [D].
+
+    Returns:
+        Cosines [n]. Those of rounded vectors are rounded.
+    """
+    if isinstance(index, FlatIndex):
+        vectors = index.rows[rows]
+    else:
+        faiss = _faiss()
+        storage = index
+        if isinstance(index, faiss.IndexRefine):
+            # The type is lost where one index contains the other.
+            storage = faiss.downcast_index(index.refine_index)
+        # faiss can also return vectors by number, but decodes them one by one.
+        codes = faiss.rev_swig_ptr(storage.codes.data(), storage.ntotal * storage.code_size)
+        vectors = storage.sa_decode(codes.reshape(-1, storage.code_size).take(rows, axis=0))
+    # Rounding changes the lengths, and another program may have written vectors of any length.
+    norms = np.sqrt(np.einsum("rd,rd->r", vectors, vectors))
+    return vectors @ unit / np.maximum(norms, np.finfo(np.float32).tiny)
 
 
 # -- files

@@ -11,12 +11,12 @@ from conftest import lxsr_here, refused
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.embeddings import ModelFolder, Text
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.search import CorpusIndex
+from fairseq_lxsr.search import CorpusIndex, segment
 from fairseq_lxsr.search import passages as ranking
 from fairseq_lxsr.search.lexical import LEXICAL_FILES, Postings
 from fairseq_lxsr.search.passages import Candidate, PassageRanker
 from fairseq_lxsr.search.reranker import Reranker
-from fairseq_lxsr.search.segment import PIECE_ENDS_FILE, PIECES_FILE
+from fairseq_lxsr.search.segment import PIECE_ENDS_FILE, PIECES_FILE, SKETCH_FILE
 from fairseq_lxsr.search.splitting import passage_rows, sentence_spans, windows
 
 SENTENCES = list(dict.fromkeys(english for english, _ in toy.sentences(300, seed=3)))
@@ -220,6 +220,44 @@ def test_all_kinds_and_all_passages(encoder, tmp_path):
         assert hits[0].line == 2
         assert sorted(hit.line for hit in hits) == list(range(20))
         assert len(other) == 20
+
+
+@pytest.mark.parametrize("kind", ["float16", "int8", "binary"])
+def test_a_sketch_finds_what_a_flat_index_finds(encoder, tmp_path, monkeypatch, kind):
+    pytest.importorskip("faiss")
+    monkeypatch.setattr(segment, "MIN_SKETCH_ROWS", 20)
+    ids = [f"note-{number}" for number in range(21)]
+    texts = [*PASSAGES, LONG]
+    flat = CorpusIndex.build(tmp_path / "flat", texts, encoder, ids=ids, passages=True)
+    index = CorpusIndex.build(tmp_path / "index", texts, encoder, kind=kind, ids=ids, passages=True)
+    assert (tmp_path / "index" / SKETCH_FILE).is_file()
+    opened = CorpusIndex.load(tmp_path / "index")
+    queries = [SENTENCES[9], SENTENCES[150], SENTENCES[250]]
+    for where in (None, ids[::2], ["note-1"], []):
+        expected = flat.search(queries, encoder, k=3, where=where)
+        hits = opened.search(queries, encoder, k=3, where=where)
+        for hits_of_query, expected_hits in zip(hits, expected, strict=True):
+            scores = [hit.score for hit in hits_of_query]
+            expected_scores = [hit.score for hit in expected_hits]
+            np.testing.assert_allclose(scores, expected_scores, atol=0.01)
+            assert [hit.id for hit in hits_of_query[:1]] == [hit.id for hit in expected_hits[:1]]
+    index.delete(["note-2"])
+    assert "note-2" not in {hit.id for hit in index.search(SENTENCES[9], k=21)}
+    index.compact()
+    assert index.search(SENTENCES[150], k=1)[0].id == "note-20"
+    name = f"{index.config['segments'][0]['folder']}/{SKETCH_FILE}"
+    assert name in index.config["files"]
+
+
+def test_a_damaged_sketch_is_refused(encoder, tmp_path, monkeypatch):
+    pytest.importorskip("faiss")
+    monkeypatch.setattr(segment, "MIN_SKETCH_ROWS", 20)
+    folder = tmp_path / "index"
+    CorpusIndex.build(folder, [*PASSAGES, LONG], encoder, kind="int8", passages=True)
+    with open(folder / SKETCH_FILE, "r+b") as stream:
+        stream.truncate(100)
+    with pytest.raises(InputError, match=SKETCH_FILE):
+        CorpusIndex.load(folder)
 
 
 def test_passages_are_added_and_deleted(encoder, tmp_path):

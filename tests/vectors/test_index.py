@@ -19,6 +19,7 @@ from fairseq_lxsr.vectors import (
     search_index,
     write_index,
 )
+from fairseq_lxsr.vectors.index import build_sketch, stored_cosines
 from fairseq_lxsr.vectors.rows import unit_rows
 
 RNG = np.random.default_rng(0)
@@ -252,3 +253,25 @@ def test_only_allowed_vectors_are_found(kind, share):
         assert overlap >= count - 3 * (kind == "binary")
         if kind != "binary":
             np.testing.assert_allclose(cosines[row, :count], all_cosines[row][is_allowed][:7], 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("kind", "tolerance"), [("flat", 1e-6), ("float16", 1e-3), ("int8", 0.02), ("binary", 0.02)]
+)
+def test_stored_vectors_are_compared(kind, tolerance, tmp_path):
+    write_index(built(kind), tmp_path / "index")
+    rows = np.array([7, 1999, 0, 7])
+    [unit] = normalise_rows(QUERIES[:1])
+    cosines = stored_cosines(read_index(tmp_path / "index"), rows, unit)
+    np.testing.assert_allclose(cosines, normalise_rows(CANDIDATES)[rows] @ unit, atol=tolerance)
+
+
+def test_a_sketch_finds_the_nearest_among_its_candidates(tmp_path):
+    write_index(build_sketch(CANDIDATES), tmp_path / "sketch")
+    _, exact = nearest_neighbours(QUERIES, CANDIDATES, 10)
+    _, found = search_index(read_index(tmp_path / "sketch"), QUERIES, 60)
+    shared = [len(set(a) & set(b)) for a, b in zip(exact, found.tolist(), strict=True)]
+    assert np.mean(shared) >= 9.9
+    allowed = np.arange(len(CANDIDATES)) % 50 == 0
+    _, found = search_index(read_index(tmp_path / "sketch"), QUERIES, 40, allowed=allowed)
+    assert all(set(row) == set(range(0, 2000, 50)) for row in found.tolist())
