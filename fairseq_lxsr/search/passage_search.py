@@ -115,7 +115,7 @@ class PassageSearch:
         """Return the k best passages of a query, each with the sentence of its best window."""
         if not len(nearest.windows):
             return []
-        scores = nearest.cosines.astype(np.float64)
+        scores: FloatArray = nearest.cosines.astype(np.float64)
         rows = nearest.rows
         if self._ranker:
             pieces = self._pieces(self._ranker, nearest.windows)

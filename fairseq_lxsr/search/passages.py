@@ -235,7 +235,7 @@ def _distinct(ids: IntArray) -> tuple[IntArray, IntArray]:
     places = np.empty(int(ids.max()) + 1, dtype=np.int64)
     order = np.arange(len(ids))
     places[ids] = order
-    distinct_ids = ids[places[ids] == order].astype(np.int64)
+    distinct_ids = ids[places[ids] == order]
     places[distinct_ids] = np.arange(len(distinct_ids))
     return distinct_ids, places[ids]
 

@@ -583,7 +583,8 @@ class Segment:
         first_pieces = np.where(starts > 0, ends[starts - 1], 0)
         num_pieces = ends[starts + counts - 1] - first_pieces
         lengths = ends[sentences] - np.where(sentences > 0, ends[sentences - 1], 0)
-        ids = self._pieces.view(PIECE_TYPE)[joined_ranges(first_pieces, num_pieces)]
+        pieces = joined_ranges(first_pieces, num_pieces)
+        ids = self._pieces.view(PIECE_TYPE)[pieces].astype(np.int64)
         self._check_not_overwritten(PIECES_FILE, PIECE_ENDS_FILE)
         return WindowPieces(ids, lengths, counts)
 
@@ -673,7 +674,7 @@ class Segment:
             return None
         counts = np.diff(self._piece_ends, prepend=0)[rows]
         pieces = joined_ranges(self._piece_ends[rows] - counts, counts)
-        return self._pieces.view(PIECE_TYPE)[pieces], counts
+        return self._pieces.view(PIECE_TYPE)[pieces].astype(np.int64), counts
 
     def rows_of(self, documents: IntArray) -> tuple[IntArray, IntArray | None]:
         """Return the row indices of documents, and the argument `rows` of `SegmentWriter.write`.
