@@ -17,7 +17,7 @@ from traitlets.config import Config
 FOLDER = Path(__file__).resolve().parent
 # Paths are printed relative to the repository.
 ROOT = FOLDER.parents[1]
-# Seconds for one cell.
+# Seconds for one cell, on a busy machine.
 TIMEOUT = 600
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 # Fails after a cell whose last `!` command failed, for which IPython raises no error.
