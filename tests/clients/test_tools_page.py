@@ -16,7 +16,7 @@ from conftest import ROOT, wait_until
 FENCE = re.compile(r"^```python\n(.*?)^```$", re.M | re.S)
 # another test has it
 NOT_RUN = re.compile(r"^<!-- not run: tests/.*? -->\n```.*?^```$", re.M | re.S)
-OWN = {"fairseq_lxsr", "os", "sqlite3", "numpy"}
+OWN = {"fairseq_lxsr", "os", "sqlite3", "numpy", "collections"}
 
 
 def blocks(page: str) -> list[str]:
@@ -38,7 +38,8 @@ def check(block: str, folder) -> None:
             pytest.skip("sqlite3 of this Python loads no extension, and pysqlite3 is not installed")
         block = block.replace("import sqlite3\n", "import pysqlite3 as sqlite3\n")
     environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+        "PYSPARK_PYTHON": sys.executable,
     }
     if "psycopg" in block and "DATABASE" not in os.environ:
         pgserver = pytest.importorskip(
