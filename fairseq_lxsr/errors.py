@@ -24,6 +24,8 @@ EXTRAS = {"torch": "torch", "faiss": "faiss"}
 
 # Maximum number of characters in a quoted value.
 LONGEST_SHOWN = 60
+# Seconds until an interrupt that Python has dropped is repeated.
+REPEAT_AFTER = 0.02
 # Maximum number of names listed in a message.
 MAX_LISTED = 20
 
@@ -305,6 +307,33 @@ def sigterm_as_interrupt() -> Iterator[None]:
 
 def _raise_terminated(number: int, frame: FrameType | None) -> None:
     raise Terminated
+
+
+@contextlib.contextmanager
+def repeated_interrupts() -> Iterator[None]:
+    """Repeat an interrupt inside the block that Python drops, so that Ctrl-C always stops it.
+
+    Python drops exceptions in callbacks that it calls itself, for example at the end of an import.
+    """
+    previous = sys.unraisablehook
+
+    def repeat(unraisable: "sys.UnraisableHookArgs") -> None:
+        if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+            previous(unraisable)
+            return
+        number = signal.SIGINT
+        if issubclass(unraisable.exc_type, Terminated):
+            number = signal.SIGTERM
+        # Later and by another thread, because an exception in this function would be dropped too.
+        timer = threading.Timer(REPEAT_AFTER, os.kill, (os.getpid(), number))
+        timer.daemon = True
+        timer.start()
+
+    sys.unraisablehook = repeat
+    try:
+        yield
+    finally:
+        sys.unraisablehook = previous
 
 
 def install_excepthook(

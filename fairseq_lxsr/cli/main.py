@@ -17,6 +17,7 @@ from fairseq_lxsr.errors import (
     Terminated,
     discard,
     exit_on_input_error,
+    repeated_interrupts,
     say,
     sigterm_as_interrupt,
 )
@@ -66,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     arguments = list(sys.argv[1:] if arguments is None else map(str, arguments))
     with escaped_streams(), exit_on_input_error("lxsr"), sigterm_as_interrupt():
         try:
-            with flushed_output():
+            with repeated_interrupts(), flushed_output():
                 args = parse(arguments)
                 with quiet_messages() if args.quiet else contextlib.nullcontext():
                     args.run(args)

@@ -30,7 +30,7 @@ def compared(capsys, *words: str) -> str:
 def test_one_run_each_says_what_the_interval_leaves_out(files, capsys):
     output = compared(capsys, "a1.jsonl", "b1.jsonl")
     assert "A: model a1, B: model b1" in output
-    assert "random start" in output
+    assert "between training runs" in output
     assert "runs:1,1" in output
 
 

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import textwrap
 
 import pytest
 from conftest import COMPATIBILITY, forked_commands, lxsr_here, python, refused, wait_until
@@ -36,8 +37,9 @@ def test_a_signal_leaves_one_line_and_no_file(tmp_path, number, status, word):
     output = tmp_path / "o.npy"
     command = [*LXSR, "embed", "--model", MODEL, "--input", "-", "--output", output]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    # More than the sample in which entities are sought; then it waits for more.
-    process.stdin.write("a dog\n" * 20_000)
+    # More than the sample in which entities are sought, and fewer than are written at once; then it
+    # waits for more.
+    process.stdin.write("a dog\n" * 15_000)
     process.stdin.flush()
     wait_until((tmp_path / "o.npy.partial").exists, process)
     process.send_signal(number)
@@ -49,6 +51,31 @@ def test_a_signal_leaves_one_line_and_no_file(tmp_path, number, status, word):
     assert said[0].startswith(f"lxsr: {word}; ")
     assert "Traceback" not in errors
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_in_a_callback_of_python_stops_it(number):
+    """Python drops what is raised there, such as at the end of an import."""
+    code = f"""
+        import os, signal, time
+        from fairseq_lxsr.errors import repeated_interrupts, sigterm_as_interrupt
+
+        class Callback:
+            def __del__(self):
+                os.kill(os.getpid(), {int(number)})
+                time.sleep(0)
+
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        with sigterm_as_interrupt():
+            try:
+                with repeated_interrupts():
+                    Callback()
+                    time.sleep(60)
+            except KeyboardInterrupt:
+                raise SystemExit(0)
+        raise SystemExit(1)
+    """
+    python(textwrap.dedent(code))
 
 
 def test_a_signal_that_is_ignored_stays_ignored():

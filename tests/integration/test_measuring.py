@@ -76,7 +76,7 @@ def test_two_models_are_compared(toy_model, test_text, tmp_path):
     assert second - first == pytest.approx(difference, abs=0.11)
     assert 0 < low <= difference <= high
     assert "-untrained, B: model" in compared.stdout
-    assert "random start" in compared.stdout
+    assert "between training runs" in compared.stdout
     beside = lxsr("compare", tmp_path / "b.jsonl", "--published").stdout
     assert re.search(rf"xsr en->fr P@1 nn-cosine +{second}\n", beside)
     assert "xsr, P@1" in beside
