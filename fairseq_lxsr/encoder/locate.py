@@ -142,10 +142,17 @@ def _find_folder(model: str | Path, revision: str | None) -> Path:
         return path
     if hub_name is not None:
         return download_model(hub_name["name"], revision)
-    if model in REPLACED:
+    _check_missing_name(path)
+    return path
+
+
+def _check_missing_name(path: Path) -> None:
+    """Reject a missing model that can only be a name: one of an earlier model, or one part."""
+    successor = REPLACED.get(str(path))
+    if successor is not None:
         raise InputError(
-            f"{model} has been replaced by {REPLACED[model]}, whose embeddings are not "
-            f"compatible: use {REPLACED[model]}, and embed and index your texts again"
+            f"{path} has been replaced by {successor}, whose embeddings are not compatible: use "
+            f"{successor}, and embed and index your texts again"
         )
     if len(path.parts) == 1:
         names = ", ".join(model_names()) or "none"
@@ -153,7 +160,6 @@ def _find_folder(model: str | Path, revision: str | None) -> Path:
             f"{path}: no such model folder; create one with `lxsr export folder`, or use a model "
             f"of this package ({names})"
         )
-    return path
 
 
 def _cached_model(address: str) -> Path:

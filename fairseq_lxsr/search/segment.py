@@ -325,6 +325,22 @@ def _split_sentences(
 # -- reading
 
 
+def _names_of_files(description: dict[str, Any], config: dict[str, Any]) -> list[str]:
+    """Return the names of the files of a segment; for the arguments, see `Segment`."""
+    names = [*FILES]
+    if config["ids"]:
+        names.append(IDS_FILE)
+    if config["split"]:
+        names.append(ROWS_FILE)
+    if description.get("pieces"):
+        names += [PIECES_FILE, PIECE_ENDS_FILE]
+    if description.get("sketch"):
+        names.append(SKETCH_FILE)
+    if config.get("hybrid"):
+        names += LEXICAL_FILES
+    return names
+
+
 class Segment:
     """A segment that is open for reading.
 
@@ -354,21 +370,10 @@ class Segment:
         self.num_documents = description["documents"]
         self.num_rows = description["rows"]
         self._width = config["width"]
-        names = [*FILES]
-        if config["ids"]:
-            names.append(IDS_FILE)
-        if config["split"]:
-            names.append(ROWS_FILE)
-        if description.get("pieces"):
-            names += [PIECES_FILE, PIECE_ENDS_FILE]
-        if description.get("sketch"):
-            names.append(SKETCH_FILE)
-        if config.get("hybrid"):
-            names += LEXICAL_FILES
         with ExitStack() as stack:
             # Open each file only once, so that the checked file is the one that is read later.
             streams: dict[str, BinaryIO] = {}
-            for name in names:
+            for name in _names_of_files(description, config):
                 stream = open_unchanged(index_path, file_name(description, name), config)
                 streams[name] = stack.enter_context(stream)
             self._opened = {name: os.fstat(stream.fileno()) for name, stream in streams.items()}
