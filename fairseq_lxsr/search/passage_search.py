@@ -6,6 +6,7 @@ from itertools import islice
 
 import numpy as np
 
+from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.search.index_folder import IndexFolder
 from fairseq_lxsr.search.lexical import prefixes
 from fairseq_lxsr.search.passages import LEXICAL_WEIGHT, PASSAGE_DEPTH, PassageRanker
@@ -141,7 +142,11 @@ class PassageSearch:
     # -- windows
 
     def _pieces(self, ranker: PassageRanker, windows: IntArray) -> WindowPieces:
-        """Return the word pieces of windows. If they are not stored, read and split the text."""
+        """Return the word pieces of windows. If they are not stored, read and split the text.
+
+        Raises:
+            InputError: if the model does not have a stored piece, because another program wrote it.
+        """
 
         def split(windows: IntArray) -> WindowPieces:
             starts, counts = self._sentence_rows(windows)
@@ -150,7 +155,14 @@ class PassageSearch:
 
         if ranker.model != self._stored.model:
             return split(windows)
-        return self._stored.window_pieces(windows, split)
+        pieces = self._stored.window_pieces(windows, split)
+        ids = pieces.ids
+        if len(ids) and not 0 <= ids.min() <= ids.max() < ranker.num_pieces:
+            raise InputError(
+                f"{self._stored.path}: word pieces {ids.min():,} to {ids.max():,}; expected 0 to "
+                f"{ranker.num_pieces - 1:,}, those of the model: build the index again"
+            )
+        return pieces
 
     def _sentence_rows(self, windows: IntArray) -> tuple[IntArray, IntArray]:
         """Return the first row of the sentences of each window, and their number."""

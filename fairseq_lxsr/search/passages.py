@@ -22,6 +22,7 @@ import numpy as np
 
 from fairseq_lxsr.embeddings import ModelFolder, Text, model_of
 from fairseq_lxsr.encoder import SentenceEncoder
+from fairseq_lxsr.encoder.model_folder import size_of
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.search.reranker import piece_encoder
 from fairseq_lxsr.search.window_pieces import PieceEmbedder, WindowPieces
@@ -84,6 +85,11 @@ class PassageRanker:
     def model(self) -> str:
         """Fingerprint of the model whose pieces are compared."""
         return self._encoder.fingerprint
+
+    @property
+    def num_pieces(self) -> int:
+        """Number of word pieces with a vector. Dictionary ids are smaller than it."""
+        return size_of(self._encoder.config).vocab_size
 
     def split(self, texts: Sequence[str]) -> tuple[IntArray, IntArray]:
         """Split texts into word pieces; see `SentenceEncoder.split`.

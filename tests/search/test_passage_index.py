@@ -11,6 +11,7 @@ from conftest import lxsr_here, refused
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.embeddings import ModelFolder, Text
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.search import CorpusIndex, segment
 from fairseq_lxsr.search import passages as ranking
 from fairseq_lxsr.search.lexical import LEXICAL_FILES, Postings
@@ -189,6 +190,22 @@ def test_damaged_pieces_are_refused(encoder, tmp_path, name):
         stream.write(b"\x7f")
     with pytest.raises(InputError, match=name):
         CorpusIndex.load(folder)
+
+
+@pytest.mark.parametrize("piece", [-1, 2**31 - 1])
+def test_pieces_that_the_model_does_not_have_are_refused(encoder, tmp_path, piece):
+    """Another program may write a folder that is right in itself."""
+    folder = tmp_path / "index"
+    CorpusIndex.build(folder, PASSAGES[:3], encoder, passages=True)
+    pieces = np.fromfile(folder / PIECES_FILE, segment.PIECE_TYPE)
+    np.full_like(pieces, piece).tofile(folder / PIECES_FILE)
+    path = folder / "index.json"
+    config = json.loads(path.read_text())
+    config["files"][PIECES_FILE] = sha256(folder / PIECES_FILE)
+    del config["crc32"], config["stamps"]
+    path.write_text(json.dumps(config))
+    with pytest.raises(InputError, match=f"{piece:,}.*build the index again"):
+        CorpusIndex.load(folder).search(SENTENCES[9], encoder, k=1)
 
 
 def test_a_hit_is_a_passage_and_names_its_sentence(index):
