@@ -177,7 +177,7 @@ def first_line(error: BaseException) -> str:
 def error_message(error: BaseException) -> str | None:
     """Return the message to show instead of a traceback, or None if the error is a bug.
 
-    All other errors than `InputError`, file system errors and missing optional packages are bugs.
+    An error is a bug unless it is an `InputError`, a file system error or a missing package.
     """
     # torch re-raises an error from a worker process with the traceback in the message.
     relayed = re.findall(r"^fairseq_lxsr\.errors\.InputError: (.+)$", str(error), re.MULTILINE)

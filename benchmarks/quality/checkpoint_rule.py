@@ -125,14 +125,21 @@ def write_text(data: Path, training: Training, prefix: Path) -> dict[str, list[s
     }
 
 
+def write_text_and_read_sets(data: Path, training: Training, prefix: Path) -> Sets:
+    """Write the training text, and return the sets to evaluate on: own and other kinds of text."""
+    source = SOURCES[training.text]
+    sets: Sets = {OWN: write_text(data, training, prefix)}
+    for name, sides in eval_sets(data, source.pair).items():
+        if name in PUBLIC_SETS and name != source.same_kind:
+            sets[name] = sides
+    return sets
+
+
 def run(data: Path, training: Training, work: Path) -> dict:
     """Train, evaluate every checkpoint, and return the results."""
     source = SOURCES[training.text]
     start = time.perf_counter()
-    sets: Sets = {OWN: write_text(data, training, work / "text")}
-    for name, sides in eval_sets(data, source.pair).items():
-        if name in PUBLIC_SETS and name != source.same_kind:
-            sets[name] = sides
+    sets = write_text_and_read_sets(data, training, work / "text")
     vocab_size = VOCAB_SIZE
     if training.pairs < SMALL_TEXT:
         vocab_size = SMALL_VOCAB_SIZE
@@ -190,7 +197,12 @@ def measure_all(folder: Path, sets: Sets, language: str, work: Path) -> dict[str
 def measured(checkpoint: Path, sets: Sets, language: str, folder: Path) -> dict[str, float]:
     """Return P@1 of a checkpoint on some sets, the mean of both directions."""
     shutil.rmtree(folder, ignore_errors=True)
-    encoder = load(str(export_checkpoint(checkpoint, folder)))
+    return score_sets(export_checkpoint(checkpoint, folder), sets, language)
+
+
+def score_sets(model: Path, sets: Sets, language: str) -> dict[str, float]:
+    """Return P@1 of a model folder on some sets, the mean of both directions, in percent."""
+    encoder = load(str(model))
     scores = {}
     for name, sides in sets.items():
         pairs = list(zip(sides["en"], sides[language], strict=True))
@@ -237,6 +249,11 @@ def other_kinds(scores: dict[str, float]) -> float:
     return fmean(value for name, value in scores.items() if name not in (OWN, "valid"))
 
 
+def gains(scores: dict[str, float], base: dict[str, float]) -> tuple[float, float]:
+    """Return the gains in P@1 over other scores: on the same text, and on other kinds of text."""
+    return scores[OWN] - base[OWN], other_kinds(scores) - other_kinds(base)
+
+
 def print_tables(runs: Sequence[dict]) -> None:
     """Print the P@1 of each rule minus that of `last`, by number of pairs."""
     print("| rule | pairs | trainings | own | least | other kinds | least | update |")
@@ -257,8 +274,9 @@ def table_row(name: str, rule: Callable[[dict], dict], runs: Sequence[dict], siz
     for run in runs:
         chosen = rule(run)
         last = RULES["last"](run)["P@1"]
-        own_gains.append(chosen["P@1"][OWN] - last[OWN])
-        other_gains.append(other_kinds(chosen["P@1"]) - other_kinds(last))
+        own_gain, other_gain = gains(chosen["P@1"], last)
+        own_gains.append(own_gain)
+        other_gains.append(other_gain)
         updates.append(chosen.get("update", 0))
     if not runs:
         return f"| {name} | {size} | 0 |"

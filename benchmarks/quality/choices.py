@@ -14,23 +14,24 @@ import argparse
 import json
 import shutil
 import time
+from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
 from benchmarks.machine import commit, machine
-from benchmarks.quality.add_language import p_at_1
 from benchmarks.quality.checkpoint_rule import (
-    OWN,
-    PUBLIC_SETS,
     SOURCES,
     Training,
-    other_kinds,
-    write_text,
+    gains,
+    score_sets,
+    write_text_and_read_sets,
 )
-from benchmarks.quality.sets import Sets, eval_sets
 from benchmarks.script import add_result, command_line, lxsr, read_results
-from fairseq_lxsr.embeddings import load
+
+# Text, number of pairs, seed and options.
+Run = tuple[str, int, int, str]
 
 
 class Choice(NamedTuple):
@@ -66,58 +67,55 @@ CHOICES = (
 def run(data: Path, training: Training, options: str, work: Path) -> dict:
     """Train by `lxsr run`, and return the row of the results."""
     language_pair = SOURCES[training.text].pair
-    sets: Sets = {OWN: write_text(data, training, work / "text")}
-    for name, sides in eval_sets(data, language_pair).items():
-        if name in PUBLIC_SETS and name != SOURCES[training.text].same_kind:
-            sets[name] = sides
+    sets = write_text_and_read_sets(data, training, work / "text")
     start = time.perf_counter()
     lxsr(
         *("run", work / "text", "--lang-pair", language_pair, "--work", work / "run"),
         *("--seed", training.seed, *options.split()),
     )
     seconds = time.perf_counter() - start
-    encoder = load(str(work / "run" / "model"))
-    language = language_pair[3:]
-    scores = {}
-    for name, sides in sets.items():
-        pairs = list(zip(sides["en"], sides[language], strict=True))
-        scores[name] = round(fmean(p_at_1(encoder, pairs, language)), 2)
     return {
         **training._asdict(),
         "options": options,
         "seconds": round(seconds),
         "machine": machine(),
         "commit": commit(),
-        "P@1": scores,
+        "P@1": score_sets(work / "run" / "model", sets, language_pair[3:]),
     }
 
 
-def print_tables(rows: list[dict]) -> None:
+def print_table(rows: list[dict]) -> None:
     """Print the P@1 of the second options minus that of the first ones."""
-    scores = {}
+    rows_by_run = {}
     for row in rows:
-        scores[row["text"], row["pairs"], row["seed"], row["options"]] = row
+        rows_by_run[row["text"], row["pairs"], row["seed"], row["options"]] = row
     print("| choice | text | pairs | seeds | own | other kinds | time |")
     print("|---|---|---|---|---|---|---|")
     for choice in CHOICES:
         for text in choice.texts:
-            own = []
-            others = []
-            times = []
-            for seed in sorted({row["seed"] for row in rows}):
-                place = text, choice.pairs, seed
-                first = scores.get((*place, choice.first))
-                second = scores.get((*place, choice.second))
-                if first is None or second is None:
-                    continue
-                own.append(second["P@1"][OWN] - first["P@1"][OWN])
-                others.append(other_kinds(second["P@1"]) - other_kinds(first["P@1"]))
-                times.append(second["seconds"] / first["seconds"])
-            if own:
-                print(
-                    f"| {choice.second} | {text} | {choice.pairs:,} | {len(own)} | "
-                    f"{fmean(own):+.2f} | {fmean(others):+.2f} | {fmean(times):.1f} times |"
-                )
+            print_row(choice, text, rows_by_run)
+
+
+def print_row(choice: Choice, text: str, rows_by_run: dict[Run, dict]) -> None:
+    """Print a row of the table, unless one of the two trainings is missing for all seeds."""
+    own_gains = []
+    other_gains = []
+    time_ratios = []
+    for seed in sorted({run[2] for run in rows_by_run}):
+        first = rows_by_run.get((text, choice.pairs, seed, choice.first))
+        second = rows_by_run.get((text, choice.pairs, seed, choice.second))
+        if first is None or second is None:
+            continue
+        own_gain, other_gain = gains(second["P@1"], first["P@1"])
+        own_gains.append(own_gain)
+        other_gains.append(other_gain)
+        time_ratios.append(second["seconds"] / first["seconds"])
+    if own_gains:
+        print(
+            f"| {choice.second} | {text} | {choice.pairs:,} | {len(own_gains)} | "
+            f"{fmean(own_gains):+.2f} | {fmean(other_gains):+.2f} | "
+            f"{fmean(time_ratios):.1f} times |"
+        )
 
 
 def parse_options() -> argparse.Namespace:
@@ -133,27 +131,31 @@ def parse_options() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def runs(seeds: Sequence[int]) -> Iterator[Run]:
+    """Yield every run once: text, number of pairs, seed and options."""
+    for seed in seeds:
+        distinct: dict[Run, None] = {}
+        for choice in CHOICES:
+            for text, options in product(choice.texts, (choice.first, choice.second)):
+                distinct[text, choice.pairs, seed, options] = None
+        yield from distinct
+
+
 def main() -> None:
     args = parse_options()
-    done = read_results(args.output)
+    rows = read_results(args.output)
     if args.tables:
-        print_tables(done)
+        print_table(rows)
         return
-    names = {(row["text"], row["pairs"], row["seed"], row["options"]) for row in done}
-    for seed in args.seeds:
-        for choice in CHOICES:
-            for text in choice.texts:
-                for options in (choice.first, choice.second):
-                    name = (text, choice.pairs, seed, options)
-                    if name in names:
-                        continue
-                    names.add(name)
-                    work = args.work.absolute() / "choice"
-                    shutil.rmtree(work, ignore_errors=True)
-                    training = Training(text, choice.pairs, seed)
-                    row = run(args.data.absolute(), training, options, work)
-                    add_result(args.output, row)
-                    print(json.dumps(row), flush=True)
+    done = {(row["text"], row["pairs"], row["seed"], row["options"]) for row in rows}
+    work = args.work.absolute() / "choice"
+    for text, pairs, seed, options in runs(args.seeds):
+        if (text, pairs, seed, options) in done:
+            continue
+        shutil.rmtree(work, ignore_errors=True)
+        row = run(args.data.absolute(), Training(text, pairs, seed), options, work)
+        add_result(args.output, row)
+        print(json.dumps(row), flush=True)
 
 
 if __name__ == "__main__":

@@ -54,8 +54,8 @@ def without_marks(*names: str) -> Change:
 
     def change(text: str) -> str:
         decomposed = unicodedata.normalize("NFD", text)
-        kept = "".join(letter for letter in decomposed if letter not in marks)
-        return unicodedata.normalize("NFC", kept)
+        stripped = "".join(letter for letter in decomposed if letter not in marks)
+        return unicodedata.normalize("NFC", stripped)
 
     return change
 
@@ -187,8 +187,8 @@ def compare(
     vectors = encoder.encode(texts, normalize_embeddings=True)
     plain = precision(vectors, english, changed)
     vectors[changed] = encoder.encode([spelled[row] for row in changed], normalize_embeddings=True)
-    other = precision(vectors, english, changed)
-    return {"sentences": len(changed), "plain": plain, "spelled": other}
+    spelled_precision = precision(vectors, english, changed)
+    return {"sentences": len(changed), "plain": plain, "spelled": spelled_precision}
 
 
 def precision(vectors: np.ndarray, translations: np.ndarray, rows: list[int]) -> float:

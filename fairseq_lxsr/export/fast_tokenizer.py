@@ -456,15 +456,15 @@ def _empty_unknown_text(tokenizer: Tokenizer, symbols: Sequence[str]) -> dict[st
 
     `Tokenizer.encode_known` does the same.
     """
-    known = set()
+    known_pieces = set()
     for piece, number in zip(tokenizer.all_pieces(), tokenizer.piece_ids.tolist(), strict=True):
         if number != tokenizer.unknown and len(piece) == 1 and piece != WORD_START:
-            known.add(piece)
+            known_pieces.add(piece)
     word_letters = []
     other_letters = [" "]
     for symbol in symbols:
         # A spelling is known if its piece is.
-        if symbol.translate(tokenizer.options.table) not in known:
+        if symbol.translate(tokenizer.options.table) not in known_pieces:
             continue
         if is_word(symbol):
             word_letters.append(symbol)
