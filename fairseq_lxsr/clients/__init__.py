@@ -4,7 +4,8 @@
 
 Each class accepts a model folder or a model name. Embeddings have unit length, except that an empty
 text, or one without a known word, gives zeros. A text that exceeds the length limit of the model is
-truncated, with a warning. A model is loaded once per process and shared by all instances of a class.
+truncated, with a warning. A model is loaded once per process and shared by all instances of a
+class.
 """
 
 import importlib
