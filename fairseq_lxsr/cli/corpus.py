@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # The registry and the downloads need numpy and tqdm, so they are imported when an action runs.
 
+NAME_HELP = "name of a corpus or test set; see `lxsr corpus list`"
+
 
 def add_parser(verbs) -> None:
     parser = verbs.add_parser("corpus", description=__doc__)
@@ -27,12 +29,12 @@ def add_parser(verbs) -> None:
     )
     listing.set_defaults(run=run_list)
     showing = actions.add_parser("show", help="describe one corpus or test set")
-    showing.add_argument("name")
+    showing.add_argument("name", help=NAME_HELP)
     showing.set_defaults(run=run_show)
     getting = actions.add_parser(
         "get", help="download and unpack a corpus or test set; an interrupted download is resumed"
     )
-    getting.add_argument("name")
+    getting.add_argument("name", help=NAME_HELP)
     getting.add_argument(
         "--lang-pair",
         metavar="SRC-TGT",

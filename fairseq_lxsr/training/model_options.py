@@ -21,8 +21,8 @@ class EncoderOptions(FairseqDataclass):
     dropout: float = option("dropout probability for embeddings and layers", 0.1, PROBABILITY)
     cpu_precision: ChoiceEnum(CPU_PRECISIONS) = option(  # type: ignore[valid-type]
         "precision of matrix multiplications on a CPU: bfloat16 is up to twice as fast if the "
-        "CPU has instructions for it, and auto uses it only in that case; on a GPU, use --fp16 or "
-        "--amp",
+        "CPU has instructions for it; auto measures both, and uses bfloat16 only if it is clearly "
+        "faster; on a GPU, use --fp16 or --amp",
         "float32",
     )
 
