@@ -45,7 +45,7 @@ def folded_pieces(pieces: list[Piece]) -> dict[str, list[int]]:
     return groups
 
 
-def fold_model(model: Path, output: Path) -> int:
+def fold_model(model: Path, output: Path, dtype: str = "float32") -> int:
     """Fold a model, and return the number of pieces that were merged or removed.
 
     Raises:
@@ -76,16 +76,33 @@ def fold_model(model: Path, output: Path) -> int:
         model_of_pieces(pieces, UNIGRAM, charsmap, False), FOLDED.encode()
     )
     dictionary = "".join(f"{piece.text} 1\n" for piece in pieces if piece.text != MASK)
-    codes, scales = to_int4(table)
-    description = {name: encoder.config[name] for name in ("architecture", "text", "training")}
-    description["encoder"] = encoder.config["encoder"] | {"vocab_size": len(table)}
-    weights_by_name = {TABLE: codes, TABLE + SCALE: scales}
+    write_table(encoder, table, [dictionary.encode(), sentencepiece], output, dtype)
+    return len(encoder.table) - len(table)
+
+
+def write_table(
+    base: SentenceEncoder, table: np.ndarray, texts: list[bytes], output: Path, dtype: str
+) -> None:
+    """Write a model folder without layers, with the options of another one.
+
+    Args:
+        base: the model with the options.
+        table: a row for each word piece [V, D].
+        texts: bytes of dict.txt and sentencepiece.model.
+        output: model folder to write.
+        dtype: type of the weights that are written, "float32" or "int4".
+    """
+    weights = {TABLE: np.ascontiguousarray(table, dtype=np.float32)}
+    if dtype == "int4":
+        codes, scales = to_int4(weights[TABLE])
+        weights = {TABLE: codes, TABLE + SCALE: scales}
+    description = {name: base.config[name] for name in ("architecture", "text", "training")}
+    description["encoder"] = base.config["encoder"] | {"vocab_size": len(table)}
 
     def save_weights(metadata: dict[str, str]) -> bytes:
-        return save(weights_by_name, metadata)
+        return save(weights, metadata)
 
-    write_folder(output, [dictionary.encode(), sentencepiece], description, save_weights)
-    return len(encoder.table) - len(table)
+    write_folder(output, texts, description, save_weights)
 
 
 def main() -> None:
@@ -96,9 +113,15 @@ def main() -> None:
     parser.add_argument(
         "--output", type=Path, required=True, metavar="FOLDER", help="model folder to write"
     )
+    parser.add_argument(
+        "--dtype",
+        choices=("float32", "int4"),
+        default="float32",
+        help="type of the weights that are written (default: float32)",
+    )
     args = parser.parse_args()
     with exit_on_input_error("fold.py"):
-        merged = fold_model(find_model(args.model), args.output)
+        merged = fold_model(find_model(args.model), args.output, args.dtype)
         print(f"{args.output}: {merged:,} of the pieces were merged or removed")
 
 

@@ -22,16 +22,18 @@ TATOEBA=${TATOEBA-ar:ara bg:bul ca:cat cs:ces da:dan de:deu el:ell es:spa et:est
     tr:tur uk:ukr vi:vie zh:cmn}
 # Languages that the teacher reads; empty: no teacher.
 TAUGHT=${TAUGHT-ar,de,en,es,fr,it,ja,ko,nl,pl,pt,ru,th,tr,zh}
+# Languages that are trained once more by themselves.
+WEAK=${WEAK-ar,ca,cs,el,et,fa,fi,he,hi,hr,hu,id,is,ko,lt,lv,ro,sk,sl,sr,uk,vi}
 MODEL=$WORK/lxsr-static
 
-VOCAB=179000 HELD_OUT=100 WIDTH=256 SMALLER=64,128 SEEDS="1 2" AGAIN="0 10" UPDATES= BATCH=
+VOCAB=179000 HELD_OUT=100 WIDTH=256 SMALLER=64,128 SEEDS="1 2" AGAIN="0 10" UPDATES= BATCH= LIMIT=2500 WEAK_LIMIT=12000
 if [ -n "${SMOKE:-}" ]; then
-    VOCAB=70 HELD_OUT=40 WIDTH=16 SMALLER=8 SEEDS=1 AGAIN=0 UPDATES=10 BATCH=64 TAUGHT=
+    VOCAB=70 HELD_OUT=40 WIDTH=16 SMALLER=8 SEEDS=1 AGAIN=0 UPDATES=10 BATCH=64 TAUGHT= LIMIT=200 WEAK_LIMIT=300
 fi
 
 step() { printf '\n== %s\n' "$*"; }
 
-step "1/6 Text: collect, clean and split it, learn word pieces, binarise"
+step "1/8 Text: collect, clean and split it, learn word pieces, binarise"
 # This runs every time, because DATA and SOURCES may have changed; `lxsr prepare` does nothing if the text is the same. Word
 # pieces, the teacher's embeddings and checkpoints stay: remove subwords, teacher and checkpoints of $WORK if WORDS has changed.
 python examples/pretrained/collect.py --data "$DATA" "$WORDS" --sources "$SOURCES" --exclude "$DATA"/eval/*.txt.gz \
@@ -54,14 +56,14 @@ if [ -n "$TAUGHT" ] && { [ ! -d "$WORK/subwords" ] || [ -f "$WORK/subwords/stage
 fi
 lxsr prepare "$WORK/prepare.yaml"
 
-step "2/6 Teacher: its embeddings of words and sentences"
+step "2/8 Teacher: its embeddings of words and sentences"
 if [ -n "$TAUGHT" ]; then
     [ -d "$WORK/teacher" ] || python examples/pretrained/teacher.py --text "$WORK/text" --languages "$TAUGHT" \
         --words "$WORDS" --exclude "$DATA"/eval/*.txt.gz --output "$WORK/teacher.part"
     [ -d "$WORK/teacher" ] || mv "$WORK/teacher.part" "$WORK/teacher"
 fi
 
-step "3/6 Training in three phases: each continues from the one before"
+step "3/8 Training in three phases: each continues from the one before"
 phase() { # NAME FROM UPDATES BATCH LEARNING_RATE TEMPERATURE TEACHER_WEIGHT [option ...]
     local run=$WORK/checkpoints/$seed updates=${UPDATES:-$3} batch=${BATCH:-$4} teacher=() from=()
     [ -z "$TAUGHT" ] || teacher=(--teacher-text "$WORK/teacher" --teacher-text-weight "$7")
@@ -88,10 +90,44 @@ mean=$WORK/checkpoints/mean/checkpoint_last.pt white=$WORK/checkpoints/white/che
 python examples/pretrained/average.py "${phases[@]}" --rotate --output "$mean"
 python examples/pretrained/whiten.py "$mean" --corpus "$WORK/corpus" --output "$white"
 
-step "4/6 Model folder of the whitened mean of the phases, four bits a weight"
-lxsr export folder --checkpoint "$white" --output "$MODEL" --dtype int4
+step "4/8 Letters: the same text written differently gets the same word pieces"
+rm -rf "$WORK/unfolded" "$WORK/folded"
+lxsr export folder --checkpoint "$white" --output "$WORK/unfolded" --dtype float32
+python examples/pretrained/fold.py "$WORK/unfolded" --output "$WORK/folded"
 
-step "5/6 Scores: is a sentence's nearest neighbour its translation? (percent)"
+step "5/8 All languages once more, with the new pieces"
+again() { # NAME FROM UPDATES TEMPERATURE SAMPLE_OPTION ...: trains the model folder $WORK/NAME
+    local updates=${UPDATES:-$3}
+    python examples/pretrained/sample.py --text "$WORK/text" --weak "$WEAK" --weak-limit "$WEAK_LIMIT" "${@:5}" \
+        --output "$WORK/$1.text"
+    cat "$WORK/$1.text/pairs.yaml" - > "$WORK/$1.yaml" <<END
+work: $(quoted "$WORK/$1.prepared")
+cleaning: {filters: {identical: }, exclude: [$(quoted "$DATA"/eval/*.txt.gz)]}
+subwords: {from_model: $(quoted "$WORK/$2"), new_pieces: 0}
+valid_size: 20
+test_size: 20
+END
+    lxsr prepare "$WORK/$1.yaml"
+    lxsr train "$WORK/$1.prepared/data-bin" --from "$WORK/$2" --recipe best --order-coefficients 0 --hard-negatives none \
+        --encoder-embed-dim "$WIDTH" --batch-size "${BATCH:-2048}" --max-update "$updates" --total-num-update "$updates" \
+        --warmup-updates "$((updates / 10))" --lr 0.012 --align-temperature "$4" --matryoshka "$SMALLER" \
+        --sampling-temperature 5 --source-temperature 5 --disable-validation --rare-subword-dropout 0 --seed 1 \
+        --save-interval-updates 100 --keep-interval-updates 1 --save-dir "$WORK/checkpoints/$1"
+    rm -rf "${WORK:?}/$1"
+    lxsr export folder --checkpoint "$WORK/checkpoints/$1/checkpoint_last.pt" --output "$WORK/$1" --dtype float32
+}
+again all folded 480 0.05 --limit "$LIMIT"
+
+step "6/8 Languages with little text, with lists of words; four bits a weight"
+lists=()
+for name in cldr wordnet panlex; do
+    if compgen -G "$WORDS/words/$name.*" > /dev/null; then lists+=("$WORDS/words/$name"); fi
+done
+again weak all 360 0.1 --words ${lists[@]+"${lists[@]}"}
+rm -rf "$MODEL"
+python examples/pretrained/rows.py "$WORK/all" "$WORK/weak" --languages "$WEAK" --text "$WORK/text" --output "$MODEL"
+
+step "7/8 Scores: is a sentence's nearest neighbour its translation? (percent)"
 rm -f "$WORK/scores.jsonl"
 score() { lxsr eval "$1" --model "$MODEL" --output "$WORK/scores.jsonl" "${@:2}"; }
 # News and encyclopedia.
@@ -102,7 +138,7 @@ for codes in $TATOEBA; do
     score tatoeba --source "$prefix.${codes#*:}.txt.gz" --target "$prefix.eng.txt.gz" --lang-pairs "${codes%:*}-en"
 done
 
-step "6/6 Card"
+step "8/8 Card"
 lxsr export card --model "$MODEL" --scores "$WORK/scores.jsonl" --sources "$SOURCES"
 tar -czf "$WORK/lxsr-static.tar.gz" -C "$WORK" lxsr-static
 sha256sum "$WORK/lxsr-static.tar.gz"

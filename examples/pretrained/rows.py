@@ -1,0 +1,113 @@
+"""Take from a training of weak languages what it taught the word pieces of these languages.
+
+python examples/pretrained/rows.py BASE TRAINED --languages et,lv,lt --text work/static/text \
+    --output MODEL
+
+TRAINED continued from the model BASE, on weak languages only, which makes the others worse. Each
+row of the table moves from BASE towards TRAINED by the square root of the share that weak
+languages have in the occurrences of its piece. Each language counts alike, whatever the size of its
+text. MODEL is a model folder with four bits a weight.
+"""
+
+import argparse
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import yaml
+from fold import write_table
+
+from fairseq_lxsr.encoder import SentenceEncoder
+from fairseq_lxsr.encoder.locate import find_model
+from fairseq_lxsr.encoder.model_folder import TEXT_FILES
+from fairseq_lxsr.errors import InputError, exit_on_input_error
+from fairseq_lxsr.files.lines import read_lines
+
+# Number of lines that are read of each kind of text of a language pair.
+LINES = 3000
+# Weight of English, relative to another language: it is one side of all pairs.
+ENGLISH = 5
+
+
+def piece_shares(
+    encoder: SentenceEncoder, texts: Mapping[str, list[Path]]
+) -> dict[str, np.ndarray]:
+    """Return each piece's share of the occurrences in the text of each language [V].
+
+    Args:
+        encoder: a model without layers.
+        texts: files of each language, one sentence a line.
+    """
+    shares = {}
+    for language, files in texts.items():
+        counts = np.zeros(len(encoder.table))
+        for file in files:
+            lines = list(itertools.islice(read_lines(file), LINES))
+            for pieces in encoder.tokenizer.encode(lines):
+                np.add.at(counts, np.asarray(pieces), 1)
+        shares[language] = counts / max(counts.sum(), 1)
+    return shares
+
+
+def weak_share(shares: Mapping[str, np.ndarray], weak: set[str]) -> np.ndarray:
+    """Return the share of weak languages in the occurrences of each piece [V].
+
+    It is 0 for a piece that does not occur.
+    """
+    size = len(next(iter(shares.values())))
+    total = np.zeros(size)
+    of_weak = np.zeros(size)
+    for language, share in shares.items():
+        if language == "en":
+            share = share * ENGLISH
+        total += share
+        if language in weak:
+            of_weak += share
+    return np.divide(of_weak, total, out=np.zeros(size), where=total > 0)
+
+
+def language_files(pairs_file: Path) -> dict[str, list[Path]]:
+    """Return the files of each language that `collect.py` lists in pairs.yaml."""
+    pairs = yaml.safe_load(pairs_file.read_text(encoding="utf-8"))["pairs"]
+    files: dict[str, list[Path]] = {}
+    for pair, kinds in pairs.items():
+        for prefix in kinds.values():
+            for language in pair.split("-"):
+                files.setdefault(language, []).append(Path(f"{prefix}.{language}"))
+    return files
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("base", metavar="BASE", help="model folder from which TRAINED continued")
+    parser.add_argument("trained", metavar="TRAINED", help="model folder with the same pieces")
+    parser.add_argument("--languages", required=True, metavar="LANG,...", help="the weak languages")
+    parser.add_argument(
+        "--text", type=Path, required=True, metavar="DIR", help="output folder of collect.py"
+    )
+    parser.add_argument(
+        "--output", type=Path, required=True, metavar="FOLDER", help="model folder to write"
+    )
+    args = parser.parse_args()
+    with exit_on_input_error("rows.py"):
+        folder = find_model(args.base)
+        base = SentenceEncoder.from_pretrained(folder)
+        trained = SentenceEncoder.from_pretrained(args.trained)
+        if base.tokenizer.symbols != trained.tokenizer.symbols:
+            raise InputError(
+                f"{args.trained}: other word pieces than {args.base};"
+                " expected a model that was trained from it"
+            )
+        shares = piece_shares(base, language_files(args.text / "pairs.yaml"))
+        moved = np.sqrt(weak_share(shares, set(args.languages.split(","))))
+        table = base.table + moved[:, None] * (trained.table - base.table)
+        texts = [(folder / name).read_bytes() for name in TEXT_FILES]
+        write_table(base, table, texts, args.output, "int4")
+        print(f"{args.output}: {int((moved > 0).sum()):,} of {len(table):,} rows changed")
+
+
+if __name__ == "__main__":
+    main()
