@@ -125,7 +125,13 @@ def test_pretrained_in_its_smoke_mode(tmp_path):
         "SMOKE": 1,
     }
     output = run_example(
-        tmp_path, "pretrained", **variables, PAIRS="en-fr,en-de", WEAK="de", PUD="en-fr", TATOEBA="fr:fra"
+        tmp_path,
+        "pretrained",
+        **variables,
+        PAIRS="en-fr,en-de",
+        WEAK="de",
+        PUD="en-fr",
+        TATOEBA="fr:fra",
     )
     assert f"{tmp_path}/work/text/law.en-fr: 100 pairs" in output
     assert (
