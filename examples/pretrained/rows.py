@@ -1,12 +1,12 @@
-"""Take from a training of weak languages what it taught the word pieces of these languages.
+"""Put a model together from the trainings on folded text: of all languages, and of weak ones.
 
-python examples/pretrained/rows.py BASE TRAINED --languages et,lv,lt --text work/static/text \
-    --output MODEL
+python examples/pretrained/rows.py FOLDED ALL TRAINED ... --languages et,lv,lt \
+    --text work/static/text --output MODEL
 
-TRAINED continued from the model BASE, on weak languages only, which makes the others worse. Each
-row of the table moves from BASE towards TRAINED by the square root of the share that weak
-languages have in the occurrences of its piece. Each language counts alike, whatever the size of its
-text. MODEL is a model folder with four bits a weight.
+ALL continued from the model FOLDED, and each TRAINED from ALL, on weak languages only, which makes
+the others worse. So each row of the table moves by the mean change of TRAINED, times the square
+root of the share that weak languages have in the occurrences of its piece. It starts at a mean of
+FOLDED and ALL. MODEL is a model folder with four bits a weight.
 """
 
 import argparse
@@ -28,6 +28,8 @@ from fairseq_lxsr.files.lines import read_lines
 LINES = 3000
 # Weight of English, relative to another language: it is one side of all pairs.
 ENGLISH = 5
+# Weight of ALL in its mean with FOLDED.
+WEIGHT_OF_ALL = 0.75
 
 
 def piece_shares(
@@ -78,12 +80,31 @@ def language_files(pairs_file: Path) -> dict[str, list[Path]]:
     return files
 
 
+def read_models(names: list[str]) -> list[SentenceEncoder]:
+    """Return the models.
+
+    Raises:
+        InputError: if they differ in their word pieces.
+    """
+    models = [SentenceEncoder.from_pretrained(name) for name in names]
+    for name, model in zip(names, models, strict=True):
+        if model.tokenizer.symbols != models[0].tokenizer.symbols:
+            raise InputError(
+                f"{name}: other word pieces than {names[0]};"
+                " expected a model that was trained from it"
+            )
+    return models
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("base", metavar="BASE", help="model folder from which TRAINED continued")
-    parser.add_argument("trained", metavar="TRAINED", help="model folder with the same pieces")
+    parser.add_argument("folded", metavar="FOLDED", help="model folder that fold.py wrote")
+    parser.add_argument("all", metavar="ALL", help="model folder of the training from it")
+    parser.add_argument(
+        "trained", metavar="TRAINED", nargs="+", help="model folders of trainings from ALL"
+    )
     parser.add_argument("--languages", required=True, metavar="LANG,...", help="the weak languages")
     parser.add_argument(
         "--text", type=Path, required=True, metavar="DIR", help="output folder of collect.py"
@@ -93,20 +114,15 @@ def main() -> None:
     )
     args = parser.parse_args()
     with exit_on_input_error("rows.py"):
-        folder = find_model(args.base)
-        base = SentenceEncoder.from_pretrained(folder)
-        trained = SentenceEncoder.from_pretrained(args.trained)
-        if base.tokenizer.symbols != trained.tokenizer.symbols:
-            raise InputError(
-                f"{args.trained}: other word pieces than {args.base};"
-                " expected a model that was trained from it"
-            )
-        shares = piece_shares(base, language_files(args.text / "pairs.yaml"))
+        folded, model, *trained = read_models([args.folded, args.all, *args.trained])
+        shares = piece_shares(model, language_files(args.text / "pairs.yaml"))
         moved = np.sqrt(weak_share(shares, set(args.languages.split(","))))
-        table = base.table + moved[:, None] * (trained.table - base.table)
-        texts = [(folder / name).read_bytes() for name in TEXT_FILES]
-        write_table(base, table, texts, args.output, "int4")
-        print(f"{args.output}: {int((moved > 0).sum()):,} of {len(table):,} rows changed")
+        change = np.mean([encoder.table for encoder in trained], axis=0) - model.table
+        table = folded.table + WEIGHT_OF_ALL * (model.table - folded.table)
+        table += moved[:, None] * change
+        texts = [(find_model(args.all) / name).read_bytes() for name in TEXT_FILES]
+        write_table(model, table, texts, args.output, "int4")
+        print(f"{args.output}: {int((moved > 0).sum()):,} of {len(table):,} rows are of weak ones")
 
 
 if __name__ == "__main__":
