@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from conftest import ROOT, load_script
+from random_model import write_model
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.text.sentencepiece_model import NORMAL, Piece
@@ -20,14 +21,19 @@ def test_pieces_that_become_equal_are_one(script):
 
 
 @pytest.mark.slow
-def test_the_packaged_model_reads_other_spellings(script, tmp_path):
-    merged = script.fold_model("lxsr-static", tmp_path / "folded")
-    assert merged > 1000
-    packaged = SentenceEncoder.from_pretrained("lxsr-static")
+def test_a_model_reads_other_spellings(script, tmp_path):
+    lines = ["straße groß 12", "strasse gross 12", "ещё дом"] * 20
+    model = write_model(tmp_path / "model", pieces="unigram", lines=lines, num_layers=0, gated=True)
+    script.fold_model(model, tmp_path / "folded")
+    unfolded = SentenceEncoder.from_pretrained(model)
     folded = SentenceEncoder.from_pretrained(tmp_path / "folded")
-    spellings = ["Die Straße ist groß, 12 m", "Die Strasse ist gross, ١٢ m"]
+    spellings = ["straße groß 12", "strasse gross ١٢"]
     first, second = folded.encode(spellings)
     np.testing.assert_allclose(first, second, atol=1e-6)
-    # Where nothing is folded, the vectors stay.
-    texts = ["A dog sleeps in the house.", "Собака спит дома."]
-    np.testing.assert_allclose(folded.encode(texts), packaged.encode(texts), atol=1e-5)
+    assert np.abs(np.subtract(*unfolded.encode(spellings))).max() > 1e-3
+
+
+def test_the_packaged_model_reads_other_spellings():
+    encoder = SentenceEncoder.from_pretrained("lxsr-static")
+    first, second = encoder.encode(["Die Straße ist groß, 12 m", "Die Strasse ist gross, ١٢ m"])
+    np.testing.assert_allclose(first, second, atol=1e-6)
