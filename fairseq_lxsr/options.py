@@ -386,7 +386,7 @@ def read_yaml_config(path: Path, kind: type[Config]) -> Config:
 
 def read_yaml(path: Path) -> Any:
     """Read a YAML file of plain values; tags that create objects are rejected."""
-    require("yaml", "train", f"{path}:")
+    require("yaml", "prepare", f"{path}:")
     import yaml
 
     class Loader(yaml.SafeLoader):

@@ -58,6 +58,13 @@ COMMANDS = {
     f"{EMBED} model --output text.en": (
         "text.en would overwrite the input text.en; choose another name for the output"
     ),
+    "embed --model model --input . --output vectors.npy": (
+        "vectors.npy is inside the folder ., which is an input; choose another folder for the "
+        "output, or a file as input"
+    ),
+    "corpus get none --output text": (
+        "'none': unknown corpus; `lxsr corpus list` prints the names"
+    ),
     f"{EMBED} model --shard 5/4": (
         "argument --shard: '5/4' is invalid; expected for example 2/4, the second of four parts; see "
         "lxsr embed --help"
@@ -144,6 +151,12 @@ CALLS = {
     ),
     'SentenceEncoder.from_pretrained("model").encode(["a dog", 3])': (
         "texts[1] is 3; expected a string: remove it, or use ''"
+    ),
+    'SentenceEncoder.from_pretrained("model").encode("a dog", prompt="query: ")': (
+        "prompt 'query: ' is not supported; omit it"
+    ),
+    'SentenceEncoder.from_pretrained("model").similarity("a dog", ["un chien"])': (
+        "first embeddings are text; expected vectors: pass encoder.encode(texts)"
     ),
 }
 

@@ -176,12 +176,14 @@ def get_test_set(test_set: "Dataset", args: argparse.Namespace) -> None:
 
 
 def run_get(args: argparse.Namespace) -> None:
-    from fairseq_lxsr.preparation.registry import find_corpus, get_corpus
+    from fairseq_lxsr.preparation.registry import find_corpus, get_corpus, registry
 
     refuse_overlap([args.output], [])
     if args.name in test_sets():
         get_test_set(test_sets()[args.name], args)
         return
+    if args.name not in registry():
+        raise InputError(f"{args.name!r}: unknown corpus; `lxsr corpus list` prints the names")
     if not args.lang_pair:
         raise InputError(f"{args.name} requires --lang-pair, for example en-fr")
     source, target = split_pair(args.lang_pair)

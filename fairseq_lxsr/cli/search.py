@@ -352,7 +352,7 @@ def run_search(args: argparse.Namespace) -> None:
         write(args.output, text, results_by_query, rows, has_ids)
     else:
         write(args.output, text, results_by_query, None, has_ids)
-    print_skipped(len(queries), len(rows), results_by_query)
+    print_skipped(len(queries), len(rows), results_by_query, options.threshold)
     entities.report("queries")
     say_long(encoder)
 
@@ -396,17 +396,22 @@ def check_width(truncate_dim: int | None, index: "CorpusIndex") -> None:
         )
 
 
-def print_skipped(num_queries: int, num_filled: int, results: "Sequence[Sequence[Hit]]") -> None:
+def print_skipped(
+    num_queries: int,
+    num_filled: int,
+    results: "Sequence[Sequence[Hit]]",
+    threshold: float | None,
+) -> None:
     """Print how many queries are empty, and how many have no results."""
     num_empty = num_queries - num_filled
     if num_empty:
-        say(f"{num_empty:,} of {num_queries:,} queries are empty, and are skipped")
+        say(f"{num_empty:,} of {num_queries:,} queries skipped (empty)")
     num_lost = sum(not hits for hits in results)
     if num_lost:
-        say(
-            f"{num_lost:,} of {num_queries:,} queries have no results, because they contain no "
-            "known word or no sentence matches them"
-        )
+        reason = "no known word, or no match"
+        if threshold is not None:
+            reason = f"no known word, or no score of at least {threshold}"
+        say(f"{num_lost:,} of {num_queries:,} queries without results ({reason})")
 
 
 def check_model(index: "CorpusIndex", encoder: "Encoder") -> None:
@@ -438,7 +443,7 @@ def index_model(index: "CorpusIndex", folder: Path) -> str:
 
     Other kinds of models are not loaded automatically, because an index may be untrusted.
     """
-    from fairseq_lxsr.embeddings import is_model_folder
+    from fairseq_lxsr.embeddings import is_embeddings_folder, is_model_folder
 
     model = index.config["model_folder"]
     if model:
@@ -448,6 +453,11 @@ def index_model(index: "CorpusIndex", folder: Path) -> str:
         raise InputError(
             f"{folder}: the model of the index is no longer at {place}; specify the new location "
             "with --model"
+        )
+    if is_embeddings_folder(Path(model)):
+        raise InputError(
+            f"{folder}: the index was built from the vectors in {model}; specify the model that "
+            "created them with --model NAME"
         )
     if not is_model_folder(Path(model)):
         raise InputError(

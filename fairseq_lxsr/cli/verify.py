@@ -63,7 +63,8 @@ def run_verify(args: argparse.Namespace) -> None:
             f"{names}: {num_damaged:,} of {num_checked:,} files are damaged or missing; follow the "
             "advice above"
         )
-    print(f"{names}: {num_checked:,} files are intact")
+    noun = "file is" if num_checked == 1 else "files are"
+    print(f"{names}: {num_checked:,} {noun} intact")
 
 
 def files_in(path: Path) -> list[Path]:

@@ -511,7 +511,11 @@ class SentenceEncoder(SentenceTransformersMethods):
         if self._bag and dtype == "float32" and device in (None, "cpu"):
             batches = self._bag.embed(pieces)
         else:
-            batches = self._copies().embed(pieces, batch_size, device, dtype)
+            if dtype == "float32":
+                feature = f"device {device}"
+            else:
+                feature = f"dtype {dtype}"
+            batches = self._copies(feature).embed(pieces, batch_size, device, dtype)
         count = len(pieces.lengths)
         embeddings = np.zeros((count, self.output_dim), dtype=np.float32)
         # Without a progress bar, do not call tqdm at all. Even a disabled bar acquires tqdm's lock,
@@ -531,10 +535,14 @@ class SentenceEncoder(SentenceTransformersMethods):
                 bar.update(count - bar.n)
         return embeddings
 
-    def _copies(self) -> "NetworkCopies":
-        """Return the torch network with its cached copies; for a `Bag`, create it on first use."""
+    def _copies(self, feature: str = "this export") -> "NetworkCopies":
+        """Return the torch network with its cached copies; for a `Bag`, create it on first use.
+
+        Args:
+            feature: what needs the network; the message begins with it if torch is missing.
+        """
         if self._networks is None:
-            require("torch", "torch", "this precision, device or export")
+            require("torch", "torch", feature)
             self._networks = _copies_of(self._bag, "cpu")
         return self._networks
 
@@ -555,7 +563,8 @@ def _read_parts(
     if device in (None, "cpu") and not untrained and getattr(size_of(config), "is_bag", False):
         bag, tokenizer = read_bag(folder, config)
         return bag, tokenizer, config, folder
-    require("torch", "torch", f"{folder}: this model")
+    feature = "a model with random weights" if untrained else "this model"
+    require("torch", "torch", f"{folder}: {feature}")
     from fairseq_lxsr.encoder.torch_network import read_model
 
     network, tokenizer = read_model(folder, config, untrained)

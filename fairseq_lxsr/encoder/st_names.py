@@ -147,10 +147,10 @@ def _check_options(library_options: dict[str, Any]) -> None:
             _check_switch(name, value)
         elif name in FIXED_OPTIONS:
             if value != FIXED_OPTIONS[name]:
-                raise InputError(
-                    f"{name} {shown(value)} is not supported; this model only supports "
-                    f"{FIXED_OPTIONS[name]!r}"
-                )
+                advice = "omit it"
+                if FIXED_OPTIONS[name] is not None:
+                    advice = f"this model only supports {FIXED_OPTIONS[name]!r}"
+                raise InputError(f"{name} {shown(value)} is not supported; {advice}")
         elif name in PRECISION_OPTIONS:
             _check_precision(name, value)
     if library_options.get("precision") and library_options.get("output_dtype"):
@@ -414,6 +414,10 @@ class SentenceTransformersMethods:
 
 def _unit_rows(embeddings: Any, name: str) -> FloatArray:
     rows = np.atleast_2d(np.asarray(embeddings))
+    if rows.dtype.kind in "US":
+        raise InputError(
+            f"{name} embeddings are text; expected vectors: pass encoder.encode(texts)"
+        )
     if rows.ndim != 2:
         raise InputError(f"{name} embeddings have shape {rows.shape}; expected [N, D] or [D]")
     if rows.dtype.itemsize == 1:

@@ -104,6 +104,11 @@ def refuse_overlap(
 
 def _refuse_overwriting(output: Path, source: str | Path) -> None:
     if str(source) != "-" and _contains_other(output, source):
+        if Path(source).is_dir() and not output.is_dir():
+            raise InputError(
+                f"{output} is inside the folder {source}, which is an input; choose another "
+                "folder for the output, or a file as input"
+            )
         raise InputError(
             f"{output} would overwrite the input {source}; choose another name for the output"
         )

@@ -222,12 +222,16 @@ class Service:
         # Use one counter for all unknown paths. Otherwise, a client could fill the memory with
         # counters.
         self.requests.labels("other", status).inc()
-        paths = "POST /v1/embeddings, GET /v1/models, /health, /metrics" + (
-            ", POST /search" if self.live else ""
-        )
-        response = refusal(
-            RequestError(status, f"{request.method} {shown(request.url.path)}; expected {paths}")
-        )
+        path = request.url.path
+        paths = "POST /v1/embeddings, GET /v1/models, /health, /metrics"
+        if self.live:
+            paths += ", POST /search"
+        advice = f"expected {paths}"
+        if path == "/search" and not self.live:
+            advice = "start the server with --index FOLDER"
+        elif path.startswith("/index/") and not self.options.allow_edits:
+            advice = "start the server with --index FOLDER and --allow-edits"
+        response = refusal(RequestError(status, f"{request.method} {shown(path)}; {advice}"))
         response.headers.update(getattr(error, "headers", None) or {})
         return response
 

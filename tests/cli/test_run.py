@@ -25,6 +25,12 @@ def test_the_text_of_the_demo_is_small_and_says_its_licence():
     )
 
 
+def test_without_fairseq_nothing_is_prepared(tmp_path, monkeypatch):
+    monkeypatch.setattr("fairseq_lxsr.cli.train.TOO_NEW", (3, 11))
+    refused(lxsr_here("run", "demo", "--work", "work", check=False, folder=tmp_path), "fairseq")
+    assert not (tmp_path / "work").exists()
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """A command of a run, its work folder and its output."""

@@ -312,6 +312,8 @@ def test_health_metrics_and_unknown_paths(address, encoder):
     assert ask(f"{address}/v1/models")[1]["data"][0]["id"] == NAME
     status, answer = ask(f"{address}/v1/completions", {})
     assert (status, "POST /v1/embeddings" in answer["error"]["message"]) == (404, True)
+    status, answer = ask(f"{address}/index/compact", {})
+    assert (status, "--allow-edits" in answer["error"]["message"]) == (404, True)
     assert ask(f"{address}/v1/embeddings")[0] == 405
     before = ask(f"{address}/metrics")[1]
     ask(f"{address}/v1/embeddings", {"input": TEXTS})
@@ -339,6 +341,8 @@ def test_only_who_has_the_key_is_answered(encoder):
         assert ask(url, content, Authorization="Bearer sécret".encode())[0] == 200
         assert ask(f"{address}/metrics")[0] == 401
         assert ask(f"{address}/health")[0] == 200
+        status, answer = ask(f"{address}/search", content, Authorization="Bearer sécret".encode())
+        assert (status, "--index FOLDER" in answer["error"]["message"]) == (404, True)
 
 
 @needs_server
