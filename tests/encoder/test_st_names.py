@@ -71,7 +71,7 @@ def test_bits_are_those_of_sentence_transformers(encoder, precision):
         ({"precision": "int8"}, "precision 'int8'.*float32, float16, binary, ubinary"),
         ({"output_dtype": "bf16"}, "output_dtype 'bf16'.*float32"),
         ({"truncate_dim": 9}, "truncate_dim is 9.*1 to 8"),
-        ({"prompt": "query: "}, "prompt 'query: '.*None"),
+        ({"prompt": "query: "}, "prompt 'query: '.*omit"),
         ({"output_value": "token_embeddings"}, "'token_embeddings'.*'sentence_embedding'"),
         ({"normalize": True, "normalize_embeddings": True}, "normalize_embeddings.* normalize"),
         ({"sentences": ["b"]}, "sentences.* texts"),
