@@ -125,7 +125,7 @@ for name in cldr wordnet panlex; do
 done
 again weak all 360 0.1 --words ${lists[@]+"${lists[@]}"}
 rm -rf "$MODEL"
-python examples/pretrained/rows.py "$WORK/all" "$WORK/weak" --languages "$WEAK" --text "$WORK/text" --output "$MODEL"
+python examples/pretrained/rows.py "$WORK/folded" "$WORK/all" "$WORK/weak" --languages "$WEAK" --text "$WORK/text" --output "$MODEL"
 
 step "7/8 Scores: is a sentence's nearest neighbour its translation? (percent)"
 rm -f "$WORK/scores.jsonl"
