@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import yaml
 from fold import write_table
+from sample import PAIRS_FILE, WORDS
 
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.encoder.locate import find_model
@@ -70,11 +71,13 @@ def weak_share(shares: Mapping[str, np.ndarray], weak: set[str]) -> np.ndarray:
 
 
 def language_files(pairs_file: Path) -> dict[str, list[Path]]:
-    """Return the files of each language that `collect.py` lists in pairs.yaml."""
+    """Return the files of each language that `collect.py` lists, without lists of words."""
     pairs = yaml.safe_load(pairs_file.read_text(encoding="utf-8"))["pairs"]
     files: dict[str, list[Path]] = {}
     for pair, kinds in pairs.items():
-        for prefix in kinds.values():
+        for kind, prefix in kinds.items():
+            if kind == WORDS:
+                continue
             for language in pair.split("-"):
                 files.setdefault(language, []).append(Path(f"{prefix}.{language}"))
     return files
@@ -115,7 +118,7 @@ def main() -> None:
     args = parser.parse_args()
     with exit_on_input_error("rows.py"):
         folded, model, *trained = read_models([args.folded, args.all, *args.trained])
-        shares = piece_shares(model, language_files(args.text / "pairs.yaml"))
+        shares = piece_shares(model, language_files(args.text / PAIRS_FILE))
         moved = np.sqrt(weak_share(shares, set(args.languages.split(","))))
         change = np.mean([encoder.table for encoder in trained], axis=0) - model.table
         table = folded.table + WEIGHT_OF_ALL * (model.table - folded.table)

@@ -118,14 +118,15 @@ END
 }
 again all folded 480 0.05 --limit "$LIMIT"
 
-step "6/8 Languages with little text, with lists of words; four bits a weight"
+step "6/8 Weak languages, without and with lists of words; four bits a weight"
 lists=()
 for name in cldr wordnet panlex; do
     if compgen -G "$WORDS/words/$name.*" > /dev/null; then lists+=("$WORDS/words/$name"); fi
 done
-again weak all 360 0.1 --words ${lists[@]+"${lists[@]}"}
+again weak all 240 0.1
+again words all 360 0.1 --words ${lists[@]+"${lists[@]}"}
 rm -rf "$MODEL"
-python examples/pretrained/rows.py "$WORK/folded" "$WORK/all" "$WORK/weak" --languages "$WEAK" --text "$WORK/text" --output "$MODEL"
+python examples/pretrained/rows.py "$WORK"/{folded,all,weak,words} --languages "$WEAK" --text "$WORK/text" --output "$MODEL"
 
 step "7/8 Scores: is a sentence's nearest neighbour its translation? (percent)"
 rm -f "$WORK/scores.jsonl"

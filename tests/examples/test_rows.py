@@ -1,5 +1,7 @@
 """examples/pretrained/rows.py takes the rows of weak languages from another training."""
 
+import json
+
 import numpy as np
 from conftest import ROOT, load_script
 
@@ -16,9 +18,13 @@ def test_the_share_of_weak_languages_in_a_piece():
     np.testing.assert_allclose(SCRIPT.weak_share(shares, {"et"}), [0.5, 0.75, 0, 0])
 
 
-def test_the_files_of_each_language(tmp_path):
-    listed = "pairs: {en-et: {law: a/law.en-et, web: a/web.en-et}, en-fr: {law: a/law.en-fr}}\n"
-    (tmp_path / "pairs.yaml").write_text(listed)
+def test_the_files_of_each_language_without_lists_of_words(tmp_path):
+    listed = {
+        "en-et": {"law": "a/law.en-et", "web": "a/web.en-et", "words": "a/words.en-et"},
+        "en-fr": {"law": "a/law.en-fr"},
+        "fi-et": {"words": "a/words.fi-et"},
+    }
+    (tmp_path / "pairs.yaml").write_text(json.dumps({"pairs": listed}))
     files = SCRIPT.language_files(tmp_path / "pairs.yaml")
     assert {language: [file.name for file in names] for language, names in files.items()} == {
         "en": ["law.en-et.en", "web.en-et.en", "law.en-fr.en"],
