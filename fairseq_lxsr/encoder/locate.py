@@ -126,9 +126,7 @@ def _find_folder(model: str | Path, revision: str | None) -> Path:
     if isinstance(model, str) and not path.exists():
         hub_name = HUB_NAME.fullmatch(model)
     if hub_name is not None and hub_name["revision"]:
-        if revision not in (None, hub_name["revision"]):
-            raise InputError(f"{model}: both this and revision={revision!r:.60} given; use one")
-        revision = hub_name["revision"]
+        revision = _only_revision(model, hub_name["revision"], revision)
         path = Path(hub_name["name"])
     if isinstance(model, str) and model in model_names():
         path = MODELS / model
@@ -144,6 +142,13 @@ def _find_folder(model: str | Path, revision: str | None) -> Path:
         return download_model(hub_name["name"], revision)
     _check_missing_name(path)
     return path
+
+
+def _only_revision(model: str | Path, named: str, revision: str | None) -> str:
+    """Return the revision in the name of a model; reject another one that is given beside it."""
+    if revision not in (None, named):
+        raise InputError(f"{model}: both this and revision={revision!r:.60} given; use one")
+    return named
 
 
 def _check_missing_name(path: Path) -> None:

@@ -350,29 +350,15 @@ class Service:
         fields = await self.body(request)
         self.check_model(fields)
         check_names(fields, "query", "k", "only_ids", "hybrid", "score_threshold", "model")
-        k = fields.get("k", SearchOptions.k)
-        if type(k) is not int or not 1 <= k <= MAX_HITS:
-            raise RequestError(400, f"k is {shown(k)}; expected 1 to {MAX_HITS}", "k")
+        k = checked_k(fields)
         queries = checked_texts(fields.get("query"), "query", self.options.max_inputs)
         refuse_blank(queries, "query")
         index = self.open_index()
         where = fields.get("only_ids")
         if where is not None:
             where = checked_ids(where, "only_ids")
-        limit = max(MAX_HITS, self.options.max_inputs * HITS_PER_TEXT)
-        if len(queries) * k > limit:
-            raise RequestError(
-                400,
-                f"{len(queries):,} queries with k {k:,} exceed {limit:,} hits per request",
-                "k",
-            )
-        hybrid = fields.get("hybrid", False)
-        if type(hybrid) is not bool or (hybrid and not index.has_passages):
-            raise RequestError(
-                400,
-                f"hybrid {shown(hybrid)}; expected false, or true for an index of passages",
-                "hybrid",
-            )
+        refuse_too_many_hits(len(queries), k, self.options.max_inputs)
+        hybrid = checked_hybrid(fields, index.has_passages)
         score_threshold = checked_threshold(fields)
         ranker = find_passage_ranker(self.encoder) if index.has_passages else None
         embedded = await self.queue.embed(queries)
@@ -565,6 +551,41 @@ def checked_texts(given: Any, field: str, most: int) -> list[str]:
         if not isinstance(text, str):
             raise RequestError(400, f"{field}[{row}] is {shown(text)}; expected a text", field)
     return texts
+
+
+def checked_k(fields: dict[str, Any]) -> int:
+    """Check and return the number of hits of each query."""
+    k = fields.get("k", SearchOptions.k)
+    if type(k) is not int or not 1 <= k <= MAX_HITS:
+        raise RequestError(400, f"k is {shown(k)}; expected 1 to {MAX_HITS}", "k")
+    return k
+
+
+def refuse_too_many_hits(num_queries: int, k: int, max_inputs: int) -> None:
+    """Reject a request for more hits than one response may have.
+
+    Args:
+        num_queries: number of queries in the request.
+        k: number of hits of each query.
+        max_inputs: maximum number of texts per request.
+    """
+    limit = max(MAX_HITS, max_inputs * HITS_PER_TEXT)
+    if num_queries * k > limit:
+        raise RequestError(
+            400, f"{num_queries:,} queries with k {k:,} exceed {limit:,} hits per request", "k"
+        )
+
+
+def checked_hybrid(fields: dict[str, Any], has_passages: bool) -> bool:
+    """Check and return whether BM25 is used, too, which needs an index of passages."""
+    hybrid = fields.get("hybrid", False)
+    if type(hybrid) is not bool or (hybrid and not has_passages):
+        raise RequestError(
+            400,
+            f"hybrid {shown(hybrid)}; expected false, or true for an index of passages",
+            "hybrid",
+        )
+    return hybrid
 
 
 def checked_threshold(fields: dict[str, Any]) -> float | None:
