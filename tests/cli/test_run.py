@@ -11,7 +11,7 @@ from conftest import lxsr, lxsr_here, refused
 
 from fairseq_lxsr.cli.main import parse
 from fairseq_lxsr.cli.options import data_first
-from fairseq_lxsr.cli.run import DEMO, Run, verdict
+from fairseq_lxsr.cli.run import DEMO, Run, _program, verdict
 from fairseq_lxsr.evaluation.score import Outcomes, Score, read_scores
 from fairseq_lxsr.files.lines import read_parallel
 
@@ -29,6 +29,20 @@ def test_without_fairseq_nothing_is_prepared(tmp_path, monkeypatch):
     monkeypatch.setattr("fairseq_lxsr.cli.train.TOO_NEW", (3, 11))
     refused(lxsr_here("run", "demo", "--work", "work", check=False, folder=tmp_path), "fairseq")
     assert not (tmp_path / "work").exists()
+
+
+@pytest.mark.parametrize("activated", [True, False])
+def test_printed_commands_can_be_typed(tmp_path, monkeypatch, activated):
+    """Without the environment of Python on the path, as after `make demo`."""
+    programs = tmp_path / ".venv" / "bin"
+    programs.mkdir(parents=True)
+    for name in ("python", "lxsr"):
+        (programs / name).write_text("#!/bin/sh\n")
+        (programs / name).chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(programs / "python"))
+    monkeypatch.setenv("PATH", str(programs) if activated else "")
+    monkeypatch.chdir(tmp_path)
+    assert _program() == ("lxsr" if activated else ".venv/bin/lxsr")
 
 
 @pytest.fixture(scope="module")
