@@ -38,7 +38,13 @@ from fairseq_lxsr.vectors import (
     search_index,
     write_index,
 )
-from fairseq_lxsr.vectors.index import MIN_SKETCH_ROWS, FlatIndex, build_sketch, stored_cosines
+from fairseq_lxsr.vectors.index import (
+    MIN_SKETCH_ROWS,
+    FlatIndex,
+    build_sketch,
+    refine_sketch,
+    stored_cosines,
+)
 from fairseq_lxsr.vectors.rounded import RoundedRows
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray, best_first, unit_rows
 
@@ -59,10 +65,13 @@ ROWS_FILE = "rows.npy"
 PIECES_FILE = "pieces.bin"
 PIECE_ENDS_FILE = "piece-ends.npy"
 PIECE_TYPE = np.dtype("<i4")
-# Sketch of the vectors of windows; absent unless the vectors are rounded and many.
+# Sketch of the vectors of windows, or of all vectors if each document has one row; absent unless
+# the vectors are rounded and many.
 SKETCH_FILE = "windows.faiss"
-# Kinds with a sketch: those that compare a query with all vectors, which they can return.
-SKETCHED_KINDS = ("float16", "int8", "binary")
+# Kinds with a sketch: those that compare a query with all vectors, which they can return. If each
+# document has one row, `binary` has none, because its signs already select candidates.
+SKETCHED_KINDS = ("float16", "int8")
+SKETCHED_KINDS_OF_WINDOWS = ("float16", "int8", "binary")
 # The three files of the terms are absent if the index was built without `hybrid`.
 OPTIONAL_FILES = (IDS_FILE, ROWS_FILE, PIECES_FILE, PIECE_ENDS_FILE, SKETCH_FILE, *LEXICAL_FILES)
 # Vectors that have not been indexed yet; the file is removed at the end.
@@ -71,6 +80,18 @@ RAW_VECTORS_FILE = "vectors.raw"
 CANDIDATES_PER_WINDOW = 4
 # Number of windows that a sketch finds for each window whose rows are compared.
 SKETCHED_PER_CANDIDATE = 2
+# Number of rows that a sketch finds if each document has one row: at least SKETCHED, and at least
+# SKETCHED_PER_K for each neighbour to return. Recall is then that of a comparison with all rows.
+SKETCHED = 400
+SKETCHED_PER_K = 6
+# Narrower vectors have no sketch if each document has one row: 4 bits a dimension are too coarse
+# for them, and comparing all of them is fast.
+MIN_SKETCHED_WIDTH = 32
+# All rows are compared if the sketch would have to find more than this fraction of them.
+LARGEST_SKETCHED_SHARE = 0.25
+# All allowed rows are compared if they are less than this fraction of the rows: the sketch cannot
+# skip rows, so it would take longer.
+SMALLEST_ALLOWED_SHARE = 0.5
 # Functions that split a document into the texts of its rows, by their names in index.json. Each
 # returns the start and end of each text, in characters.
 SPLITTERS: dict[str, Callable[[str], Sequence[tuple[int, int]]]] = {"sentences": passage_rows}
@@ -284,13 +305,17 @@ class SegmentWriter:
         }
 
     def _write_sketch(self, vectors: FloatArray, kind: str) -> bool:
-        """Write the sketch of the windows, if the segment needs one; return whether it does."""
-        if not self._split or kind not in SKETCHED_KINDS:
+        """Write the sketch, if the segment needs one; return whether it does."""
+        kinds = SKETCHED_KINDS_OF_WINDOWS if self._split else SKETCHED_KINDS
+        if kind not in kinds:
             return False
-        first_rows = find_windows(*np.concatenate(self._rows).T)
-        if len(first_rows) < MIN_SKETCH_ROWS:
+        if self._split:
+            vectors = vectors[find_windows(*np.concatenate(self._rows).T)]
+        elif self.width < MIN_SKETCHED_WIDTH:
             return False
-        write_index(build_sketch(vectors[first_rows]), self.folder / SKETCH_FILE)
+        if len(vectors) < MIN_SKETCH_ROWS:
+            return False
+        write_index(build_sketch(vectors), self.folder / SKETCH_FILE)
         return True
 
 
@@ -540,7 +565,11 @@ class Segment:
         """
         if allowed is not None and self._rows is not None:
             allowed = allowed[self._rows[:, 0]]
-        cosines, rows = search_index(self.vectors, embeddings, k, probes, allowed)
+        depth = self._sketch_depth(k, allowed)
+        if depth:
+            cosines, rows = self._sketched_neighbours(embeddings, k, depth, allowed)
+        else:
+            cosines, rows = search_index(self.vectors, embeddings, k, probes, allowed)
         self._check_not_overwritten(VECTORS_FILE)
         largest = rows.max(initial=-1)
         if largest >= self.num_rows:
@@ -549,6 +578,41 @@ class Segment:
                 f"has only {self.num_rows:,} sentences; build the index again"
             )
         return cosines, rows
+
+    def _sketch_depth(self, k: int, allowed: Mask | None) -> int:
+        """Return the number of rows that the sketch should find; 0 to compare all rows."""
+        if self._sketch is None or self._rows is not None:
+            return 0
+        num_allowed = self.num_rows
+        if allowed is not None:
+            num_allowed = int(np.count_nonzero(allowed))
+        if num_allowed < SMALLEST_ALLOWED_SHARE * self.num_rows:
+            return 0
+        depth = max(SKETCHED, SKETCHED_PER_K * k) * self.num_rows // num_allowed
+        return depth if depth <= LARGEST_SKETCHED_SHARE * self.num_rows else 0
+
+    def _sketched_neighbours(
+        self, embeddings: FloatArray, k: int, depth: int, allowed: Mask | None
+    ) -> tuple[FloatArray, IntArray]:
+        """Find the k nearest rows among the `depth` rows that the sketch finds for each query."""
+        refined = refine_sketch(self._sketch, self.vectors)
+        cosines, rows = search_index(refined, embeddings, depth)
+        # Sort by row, so that rows with equal cosines keep their order, as in a flat index.
+        order = np.argsort(rows, axis=1)
+        cosines = np.take_along_axis(cosines, order, axis=1)
+        rows = np.take_along_axis(rows, order, axis=1)
+        if allowed is None:
+            return best_first(cosines, rows, k)
+        is_allowed = allowed[rows] & (rows >= 0)
+        cosines[~is_allowed] = -np.inf
+        best_cosines, best_rows = best_first(cosines, rows, k)
+        # A query may be close to rows that are not allowed, so that the sketch found few others.
+        is_short = is_allowed.sum(axis=1) < max(SKETCHED, SKETCHED_PER_K * k) / 2
+        if is_short.any():
+            best_cosines[is_short], best_rows[is_short] = search_index(
+                self.vectors, embeddings[is_short], k, allowed=allowed
+            )
+        return best_cosines, best_rows
 
     def documents(self, rows: IntArray) -> IntArray:
         """Return the numbers of the documents that contain these rows."""

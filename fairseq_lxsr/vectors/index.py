@@ -229,6 +229,18 @@ def build_sketch(embeddings: NDArray[Any]) -> Any:
     return index
 
 
+def refine_sketch(sketch: Any, index: Any) -> Any:
+    """Return an index whose candidates come from a sketch, and their cosines from `index`.
+
+    The new index copies neither of the two.
+
+    Args:
+        sketch: an index of `build_sketch`.
+        index: an index of the same vectors, of kind `float16` or `int8`.
+    """
+    return _faiss().IndexRefine(sketch, index)
+
+
 def _warn_if_few(index: Any, kind: str, count: int) -> None:
     """Warn once if lists or codes are trained on too few vectors.
 
@@ -343,8 +355,11 @@ def _search_faiss(
         # Setting index.nprobe would change it for all threads.
         parameters = faiss.SearchParametersIVF(nprobe=min(probes, index.nlist), sel=selector)
     elif isinstance(index, faiss.IndexRefine):
-        # faiss finds nothing if there are fewer vectors than candidates.
-        factor = min(max(RESCORED_PER_K, RESCORED / k), index.ntotal / k)
+        factor = 1.0
+        # The type is lost where one index contains another.
+        if not isinstance(faiss.downcast_index(index.base_index), faiss.IndexFastScan):
+            # faiss finds nothing if there are fewer vectors than candidates.
+            factor = min(max(RESCORED_PER_K, RESCORED / k), index.ntotal / k)
         parameters = faiss.IndexRefineSearchParameters(k_factor=factor)
     elif selector is not None:
         parameters = faiss.SearchParameters(sel=selector)

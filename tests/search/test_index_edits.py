@@ -14,11 +14,15 @@ import numpy as np
 import pytest
 
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.files.records import parse_json
 from fairseq_lxsr.options import INDEX_KINDS
 from fairseq_lxsr.search import CorpusIndex
 from fairseq_lxsr.search.edits import SIZE_RATIO
-from fairseq_lxsr.search.segment import SPLITTERS
+from fairseq_lxsr.search.index_folder import config_text
+from fairseq_lxsr.search.segment import SKETCH_FILE, SPLITTERS
+from fairseq_lxsr.vectors import write_index
+from fairseq_lxsr.vectors.index import build_sketch
 
 VECTORS = np.random.default_rng(0).standard_normal((400, 16)).astype(np.float32)
 SENTENCES = [f"número {i} …" for i in range(400)]
@@ -557,3 +561,142 @@ def test_kills_at_random_moments_with_a_reader(tmp_path):
     report = kill_index_at_random.kill_edits(tmp_path / "index", kills=15, readers=1)
     assert report["kills"] == 15
     assert report["reads"] > 0
+
+
+# -- the sketch of rounded vectors
+
+MANY = 3000
+# A third of the vectors are drawn on their own, and the others lie close together in 20 groups, in
+# which some are equal.
+MANY_VECTORS = np.random.default_rng(1).standard_normal((MANY, 32)).astype(np.float32)
+MANY_VECTORS[1000:] = np.repeat(MANY_VECTORS[:20], 100, axis=0) + 0.1 * MANY_VECTORS[1000:]
+MANY_VECTORS[2990:] = MANY_VECTORS[1000:1010]
+MANY_IDS = [f"note-{i}" for i in range(MANY)]
+
+
+def embed_many(sentences):
+    return MANY_VECTORS[[int(sentence.split()[1]) for sentence in sentences]]
+
+
+def build_many(path, kind, count=MANY):
+    texts = [f"number {i}" for i in range(count)]
+    return CorpusIndex.build(path, texts, embed_many, "model", kind, ids=MANY_IDS[:count])
+
+
+def without_sketch(index, path):
+    """The same index, as versions without a sketch have written it."""
+    shutil.copytree(index.folder, path)
+    config = parse_json((path / "index.json").read_text())
+    del config["segments"][0]["sketch"]
+    del config["files"][SKETCH_FILE]
+    del config["stamps"][SKETCH_FILE]
+    (path / SKETCH_FILE).unlink()
+    (path / "index.json").write_text(config_text(config))
+    return CorpusIndex.load(path)
+
+
+@pytest.fixture(scope="module", params=["float16", "int8"])
+def sketched(request, tmp_path_factory):
+    pytest.importorskip("faiss")
+    path = tmp_path_factory.mktemp("sketched")
+    index = build_many(path / "new", request.param)
+    assert (path / "new" / SKETCH_FILE).is_file()
+    return index, without_sketch(index, path / "old")
+
+
+@pytest.mark.parametrize("k", [1, 10, 100, 1000])
+@pytest.mark.parametrize("share", [1, 0.99, 0.6, 0.1, 0.002])
+def test_a_sketch_finds_what_a_comparison_with_all_rows_finds(sketched, k, share):
+    index, earlier = sketched
+    allowed = np.random.default_rng(2).random(MANY) < share if share < 1 else None
+    queries = MANY_VECTORS[::30] + 0.01
+    cosines, rows = index.neighbours(queries, k, allowed=allowed)
+    expected_cosines, _ = earlier.neighbours(queries, k, allowed=allowed)
+    assert np.isclose(cosines, expected_cosines, atol=1e-6).mean() > 0.999
+    if allowed is not None:
+        assert allowed[rows[rows >= 0]].all()
+        assert ((rows >= 0).sum(axis=1) == min(k, allowed.sum())).all()
+    for rows_of_query in rows:
+        known = rows_of_query[rows_of_query >= 0]
+        assert len(set(known)) == len(known)
+
+
+def test_the_nearest_of_a_sketch_are_the_nearest(sketched):
+    """By cosines in float64, up to the rounding of int8."""
+    units = MANY_VECTORS.astype(np.float64)
+    units /= np.linalg.norm(units, axis=1, keepdims=True)
+    queries = units[::30]
+    exact = np.sort(queries @ units.T, axis=1)[:, ::-1][:, :10]
+    cosines, rows = sketched[0].neighbours(queries.astype(np.float32), 10)
+    np.testing.assert_allclose(cosines, exact, atol=0.015)
+    np.testing.assert_allclose(np.einsum("qkd,qd->qk", units[rows], queries), exact, atol=0.015)
+
+
+def test_equal_rows_of_a_sketch_keep_their_order(sketched):
+    queries = MANY_VECTORS[2990:]
+    for count in (1, 10):
+        _, rows = sketched[0].neighbours(queries[:count], 2)
+        assert rows.tolist() == [[1000 + i, 2990 + i] for i in range(count)]
+
+
+def test_a_query_close_to_rows_that_are_not_allowed(sketched):
+    """Half of the rows is allowed, and none of those that the sketch finds first."""
+    index, earlier = sketched
+    query = MANY_VECTORS[:1]
+    allowed = np.ones(MANY, dtype=bool)
+    allowed[earlier.neighbours(query, 1400)[1][0]] = False
+    cosines, rows = index.neighbours(query, 5, allowed=allowed)
+    expected_cosines, expected = earlier.neighbours(query, 5, allowed=allowed)
+    assert set(rows[0]) == set(expected[0])
+    np.testing.assert_array_equal(cosines, expected_cosines)
+
+
+def test_an_index_with_a_sketch_is_edited(tmp_path):
+    pytest.importorskip("faiss")
+    index = build_many(tmp_path / "index", "int8", 2900)
+    index.add(["number 2950"], ["note-2950"], embed_many)
+    index.update(["note-7"], ["number 2951"], embed_many)
+    index.delete(["note-8", "note-9"])
+    for _ in range(2):
+        hits = index.search([f"number {i}" for i in (2950, 2951, 8)], embed_many, k=1)
+        assert [hit.id for (hit,) in hits][:2] == ["note-2950", "note-7"]
+        assert hits[2][0].id not in ("note-8", "note-9")
+        index.compact(embed_many)
+    name = f"{index.config['segments'][0]['folder']}/{SKETCH_FILE}"
+    assert name in index.config["files"]
+    assert len(index) == 2899
+
+
+def test_kinds_and_sizes_without_a_sketch(tmp_path):
+    pytest.importorskip("faiss")
+    for kind, count in (("flat", MANY), ("binary", MANY), ("ivf", MANY), ("int8", 2000)):
+        index = build_many(tmp_path / kind, kind, count)
+        assert SKETCH_FILE not in index.config["files"]
+        assert not (tmp_path / kind / SKETCH_FILE).exists()
+    narrow = CorpusIndex.build(
+        tmp_path / "narrow",
+        [f"number {i}" for i in range(MANY)],
+        embed_many,
+        "model",
+        "int8",
+        truncate_dim=16,
+    )
+    assert SKETCH_FILE not in narrow.config["files"]
+
+
+@pytest.mark.parametrize("damage", ["truncated", "missing", "other size"])
+def test_a_damaged_sketch_of_sentences_is_refused(tmp_path, damage):
+    pytest.importorskip("faiss")
+    build_many(tmp_path / "index", "int8")
+    sketch = tmp_path / "index" / SKETCH_FILE
+    if damage == "truncated":
+        os.truncate(sketch, 100)
+    elif damage == "missing":
+        sketch.unlink()
+    else:
+        write_index(build_sketch(MANY_VECTORS[:2500]), sketch)
+        config = parse_json((tmp_path / "index" / "index.json").read_text())
+        config["files"][SKETCH_FILE] = sha256(sketch)
+        (tmp_path / "index" / "index.json").write_text(config_text(config))
+    with pytest.raises(InputError, match=SKETCH_FILE):
+        CorpusIndex.load(tmp_path / "index")
