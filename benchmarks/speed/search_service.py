@@ -5,7 +5,7 @@ OMP_NUM_THREADS=1 python -m benchmarks.speed.search_service notes.txt --queries 
 
 Both files have one text per line. The time of a query is processor time of one core, for one query
 after the other, with the index open and the query embedded; recall is the share of the ten nearest
-sentences that the kind finds. The server is the command, with the kind `binary`; its clients send
+sentences that the kind finds. The server is the command, with the kind `float16`; its clients send
 one query after the other, on the cores that the server also has.
 """
 
@@ -36,7 +36,7 @@ K = 10
 # Numbers of inverted lists to search, by kind; the other kinds have none.
 PROBES = {"ivf": (1, 2, 4, 8, 16, 32, 64, 128)}
 KINDS = ("flat", "float16", "int8", "binary", "ivf")
-SERVED = "binary"
+SERVED = "float16"
 
 
 def measure_kind(index: CorpusIndex, vectors: np.ndarray, probes: int) -> dict[str, Any]:
