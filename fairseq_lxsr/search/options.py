@@ -81,9 +81,10 @@ class IndexOptions:
     """
 
     kind: str = option(
-        "index type: flat (exact), float16 (half the memory, slow), int8 (a quarter of the memory, "
-        "slow), binary (compares signs and rescores the best in int8, fast, 1.1 D bytes per "
-        "vector), ivf (faster, finds nearly all neighbours), ivf-pq (D/8 bytes per vector)",
+        "index type: flat (exact), float16 (finds almost the same as flat, faster, 2.5 D bytes per "
+        "vector), int8 (finds nearly the same, faster, 1.5 D bytes per vector), binary (compares "
+        "signs and rescores the best in int8, fast, 1.1 D bytes per vector), ivf (faster, finds "
+        "nearly all neighbours), ivf-pq (D/8 bytes per vector)",
         "flat",
         INDEX_KINDS,
     )
