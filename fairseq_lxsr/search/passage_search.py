@@ -85,7 +85,10 @@ class PassageSearch:
             At most k hits for each query, best first.
         """
         depth = max(PASSAGE_DEPTH, k)
-        all_cosines, all_rows = self._stored.nearest_windows(embeddings, depth, probes, allowed)
+        vectors = embeddings
+        if self._ranker:
+            vectors = self._ranker.query_vectors(queries, embeddings)
+        all_cosines, all_rows = self._stored.nearest_windows(vectors, depth, probes, allowed)
         lexical_scores: list[dict[int, float]] = [{} for _ in queries]
         if hybrid:
             lexical_scores = self._lexical_scores(queries, depth, allowed)

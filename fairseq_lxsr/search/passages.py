@@ -3,15 +3,22 @@
 MaxSim from a query to a text (ColBERT: Khattab and Zaharia 2020, section 3.3) is the mean, over the
 pieces of the query, of the largest cosine with a piece of the text. Unlike in `vectors.pieces`,
 it is computed only from the query to the text and without positions, because a passage contains
-more than the answer. In this mean, rare pieces and pieces with long vectors have more weight.
-The score of a window of a passage is
+more than the answer. In this mean, a piece has more weight if it is rare in the training text, if
+its vector is long, and if few of the candidate windows contain it or a similar piece. The score of
+a window of a passage is the mean of four similarities, minus a correction for its length:
 
-    (cosine + MaxSim(query, window) + max over its sentences MaxSim(query, sentence)) / 3
-        - LENGTH_PENALTY log(number of pieces of the window)
+    (cosine + MaxSim(query, window) + max over its sentences MaxSim(query, sentence)
+        + pairs(query, window)) / 4 - LENGTH_PENALTY log(number of pieces of the window)
 
-where the cosine is the largest cosine of the window and its sentences. The last term corrects for
-the bias towards long windows, which have more pieces to match. The score of a passage is the score
-of its best window.
+- The cosine is the largest cosine of the query with the window and its sentences. In the vector of
+  the query, too, rare pieces have more weight.
+- `pairs` is MaxSim of pairs of adjacent pieces, so that a window with the words of the query in the
+  same order ranks higher. The similarity of two pairs is the smaller of the cosines of their first
+  pieces and of their second pieces.
+- Long windows have more pieces to match, so a small number that grows with their length is
+  subtracted.
+
+The score of a passage is the score of its best window.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,9 +42,13 @@ PASSAGE_DEPTH = 100
 # The rarity of a piece is the logarithm of its dictionary index, because frequent pieces come
 # first. The weight of a piece grows with its rarity minus FREQUENT_PIECES, which is raised to
 # SMALLEST_WEIGHT if it is smaller.
-FREQUENT_PIECES = 5.0
+FREQUENT_PIECES = 4.0
 SMALLEST_WEIGHT = 0.05
-LENGTH_PENALTY = 1 / 60
+# Power of a cosine that estimates how much a window contains a piece: windows with the same piece
+# count as 1, and those with a piece of cosine 0.5 as 0.06.
+CONTAINED_POWER = 4
+NUM_SIMILARITIES = 4
+LENGTH_PENALTY = 1 / 50
 # Weight of the mean BM25 score of the query's terms in hybrid search.
 LEXICAL_WEIGHT = 0.3
 
@@ -133,6 +144,36 @@ class PassageRanker:
             ranked.append([Ranked(score, sentence) for score, sentence in pairs])
         return ranked
 
+    def query_vectors(self, queries: Sequence[str], embeddings: FloatArray) -> FloatArray:
+        """Return query vectors with which to find candidates: rare pieces have more weight in them.
+
+        A query has fewer words than a passage, so its frequent words, such as question words, would
+        move its embedding far from those of the passages with its rare words.
+
+        Args:
+            queries: N queries.
+            embeddings: embeddings of the queries by the model of the ranker [N, D].
+
+        Returns:
+            Sums of word piece vectors [N, D]; the embeddings themselves if the model has layers,
+            because they are then not sums of word piece vectors.
+        """
+        size = size_of(self._encoder.config)
+        if not size.is_bag or size.order_coefficients:
+            return embeddings
+        vectors = np.array(embeddings, dtype=np.float32)
+        width = vectors.shape[1]
+        for number, query in enumerate(queries):
+            ids, _ = self.split([query])
+            if not len(ids):
+                continue
+            rows, norms = self._rows(ids)
+            vector = (_piece_weights(ids, norms) / norms) @ rows
+            # Without its frequent pieces, a query may be empty in a truncated space.
+            if vector[:width].any():
+                vectors[number] = vector[:width]
+        return vectors
+
     def score(
         self, query: str, windows: WindowPieces, cosines: FloatArray
     ) -> tuple[FloatArray, IntArray]:
@@ -140,13 +181,13 @@ class PassageRanker:
 
         Args:
             query: the query.
-            windows: word pieces of the windows.
+            windows: word pieces of the windows, which are all candidates of the query.
             cosines: largest cosine of the vectors of each window with the query [W].
 
         Returns:
             Scores [W], and the index of the best matching sentence of each window [W].
         """
-        scores = cosines / 3
+        scores = cosines / NUM_SIMILARITIES
         sentences = np.zeros(len(scores), dtype=np.int64)
         query_ids, _ = self.split([query])
         is_known = windows.lengths > 0
@@ -159,14 +200,16 @@ class PassageRanker:
             return scores, sentences
         known_sentences = np.flatnonzero(is_known)
         counts = known_counts[has_pieces]
-        weights, of_sentences = self._compare(
-            query_ids, windows.ids, windows.lengths[known_sentences]
-        )
+        num_pieces = np.add.reduceat(windows.lengths, first_sentences)[has_pieces]
+        of_pieces, weights = self._compare(query_ids, windows.ids)
+        of_sentences = _largest(of_pieces, windows.lengths[known_sentences])
         of_windows = _largest(of_sentences, counts)
+        weights *= _inverse_frequency(of_windows)
+        weights /= weights.sum()
         sentence_scores = weights @ of_sentences
         largest = np.maximum.reduceat(sentence_scores, _starts(counts))
-        num_pieces = np.add.reduceat(windows.lengths, first_sentences)[has_pieces]
-        scores[has_pieces] += (weights @ of_windows + largest) / 3
+        pairs = _compare_pairs(of_pieces, of_windows, weights, num_pieces)
+        scores[has_pieces] += (weights @ of_windows + largest + pairs) / NUM_SIMILARITIES
         scores[has_pieces] -= LENGTH_PENALTY * np.log(num_pieces)
         # The first sentence of each window that has the largest score.
         is_largest = np.flatnonzero(sentence_scores == np.repeat(largest, counts))
@@ -174,33 +217,31 @@ class PassageRanker:
         sentences[has_pieces] = known_sentences[best] - first_sentences[has_pieces]
         return scores, sentences
 
-    def _compare(
-        self, query_ids: IntArray, ids: IntArray, lengths: IntArray
-    ) -> tuple[FloatArray, FloatArray]:
-        """Compare the pieces of a query with those of sentences.
+    def _compare(self, query_ids: IntArray, ids: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Compare the pieces of a query with those of windows.
 
         Args:
             query_ids: dictionary ids of the pieces of the query [q].
-            ids: dictionary ids of the pieces of the sentences [P].
-            lengths: number of pieces of each sentence, at least one [S].
+            ids: dictionary ids of the pieces of the windows [P].
 
         Returns:
-            Weights of the query's pieces, whose sum is 1 [q], and the largest cosine of each of
-            them with a piece of each sentence [q, S].
+            Cosine of each piece of the query with each piece of the windows [q, P], and weights of
+            the query's pieces [q].
         """
         distinct_ids, places = _distinct(ids)
-        rows, positions = self._encoder.table_rows(np.concatenate((query_ids, distinct_ids)))
-        # The positions are valid, so none is clipped. Other modes would check them all.
-        vectors = rows.take(positions, axis=0, mode="clip")
-        norms = np.sqrt(np.einsum("rd,rd->r", vectors, vectors))
-        norms = np.maximum(norms, np.finfo(np.float32).tiny)
+        vectors, norms = self._rows(np.concatenate((query_ids, distinct_ids)))
         q = len(query_ids)
         cosines = vectors[:q] / norms[:q, None] @ vectors[q:].T
         cosines /= norms[q:]
-        rarity = np.log(query_ids + 2) - FREQUENT_PIECES
-        weights = np.sqrt(norms[:q]) * np.maximum(rarity, SMALLEST_WEIGHT)
-        of_pieces = cosines.take(places, axis=1, mode="clip")
-        return (weights / weights.sum()).astype(np.float32), _largest(of_pieces, lengths)
+        # The positions are valid, so none is clipped. Other modes would check them all.
+        return cosines.take(places, axis=1, mode="clip"), _piece_weights(query_ids, norms[:q])
+
+    def _rows(self, ids: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Return the vectors of word pieces [P, D], and their lengths [P]."""
+        rows, positions = self._encoder.table_rows(ids)
+        vectors = rows.take(positions, axis=0, mode="clip")
+        norms = np.sqrt(np.einsum("rd,rd->r", vectors, vectors))
+        return vectors, np.maximum(norms, np.finfo(np.float32).tiny)
 
 
 def find_passage_ranker(encoder: Any) -> PassageRanker | None:
@@ -231,6 +272,49 @@ def with_pieces(embed: EmbedText, encode: Any, fingerprint: str) -> EmbedText:
     if splitter is None or splitter.model != model_of(fingerprint):
         return embed
     return PieceEmbedder(embed, splitter.split, splitter.model)
+
+
+def _piece_weights(ids: IntArray, norms: FloatArray) -> FloatArray:
+    """Return the weights of the pieces of a query, given the lengths of their vectors."""
+    rarity = np.log(ids + 2) - FREQUENT_PIECES
+    weights = np.sqrt(norms) * np.maximum(rarity, SMALLEST_WEIGHT)
+    return weights.astype(np.float32)
+
+
+def _inverse_frequency(of_windows: FloatArray) -> FloatArray:
+    """Return larger weights for pieces of the query that fewer windows contain.
+
+    As in the inverse document frequency, a weight is the negative logarithm of a share of windows.
+    A window with a similar piece, for example a translation, counts in part.
+
+    Args:
+        of_windows: largest cosine of each piece of the query with a piece of each window [q, W].
+    """
+    shares = np.mean(np.maximum(of_windows, 0) ** CONTAINED_POWER, axis=1)
+    return 1 - np.log(shares + 1 / of_windows.shape[1])
+
+
+def _compare_pairs(
+    of_pieces: FloatArray, of_windows: FloatArray, weights: FloatArray, num_pieces: IntArray
+) -> FloatArray:
+    """Return the similarity of each window to the pairs of adjacent pieces of the query [W].
+
+    A query of one piece has no pairs, so this piece is compared alone.
+
+    Args:
+        of_pieces: cosines of the pieces of the query with those of the windows [q, P].
+        of_windows: largest of these cosines for each window [q, W].
+        weights: weights of the pieces of the query, whose sum is 1 [q].
+        num_pieces: number of pieces of each window [W].
+    """
+    if len(weights) == 1:
+        return of_windows[0]
+    pairs = np.empty_like(of_pieces[1:])
+    np.minimum(of_pieces[:-1, :-1], of_pieces[1:, 1:], out=pairs[:, :-1])
+    # The last piece of a window has no next piece.
+    pairs[:, num_pieces.cumsum() - 1] = 0
+    pair_weights = weights[:-1] + weights[1:]
+    return pair_weights / pair_weights.sum() @ _largest(pairs, num_pieces)
 
 
 def _distinct(ids: IntArray) -> tuple[IntArray, IntArray]:

@@ -92,29 +92,96 @@ def test_windows_cover_a_text_of_any_length(text):
 # -- ranking
 
 
-def test_score_is_the_formula(encoder):
-    """Against a loop over pieces."""
+def reference_scores(encoder, query, candidates):
+    """Scores and best sentences of candidates by loops over windows, sentences and pieces."""
     table = encoder.encoder.table
-    candidates = [
-        Candidate((0, 0), 0.3, SENTENCES[:3]),
-        Candidate((1, 0), 0.1, SENTENCES[5:6]),
-    ]
-    query = "three red dogs"
-    [ranked] = PassageRanker(encoder).rank([query], [candidates])
-    ids, _ = encoder.encoder.split([query])
     units = table / np.linalg.norm(table, axis=1, keepdims=True).clip(1e-9)
-    rarity = np.maximum(np.log(ids + 2) - ranking.FREQUENT_PIECES, ranking.SMALLEST_WEIGHT)
-    weights = np.sqrt(np.linalg.norm(table[ids], axis=1)) * rarity
-    weights /= weights.sum()
-    for candidate, result in zip(candidates, ranked, strict=True):
-        parts = [encoder.encoder.split([text])[0] for text in candidate.sentences]
-        of_sentences = [weights @ (units[ids] @ units[part].T).max(axis=1) for part in parts]
-        pieces = np.concatenate(parts)
-        of_window = weights @ (units[ids] @ units[pieces].T).max(axis=1)
-        expected = (candidate.cosine + of_window + max(of_sentences)) / 3
-        expected -= ranking.LENGTH_PENALTY * np.log(len(pieces))
-        assert result.score == pytest.approx(expected, abs=1e-5)
-        assert result.sentence == int(np.argmax(of_sentences))
+    ids, _ = encoder.encoder.split([query])
+    parts = [
+        [encoder.encoder.split([text])[0] for text in candidate.sentences]
+        for candidate in candidates
+    ]
+    windows = [np.concatenate(sentences) for sentences in parts]
+    weights = []
+    for piece in ids:
+        rarity = max(np.log(piece + 2) - ranking.FREQUENT_PIECES, ranking.SMALLEST_WEIGHT)
+        largest = [max(units[window] @ units[piece]) for window in windows]
+        share = np.mean([max(cosine, 0) ** 4 for cosine in largest]) + 1 / len(windows)
+        weights.append(np.sqrt(np.linalg.norm(table[piece])) * rarity * (1 - np.log(share)))
+    weights = np.array(weights) / sum(weights)
+
+    def max_sim(pieces):
+        return weights @ (units[ids] @ units[pieces].T).max(axis=1)
+
+    def pairs(pieces):
+        if len(ids) == 1:
+            return max_sim(pieces)
+        total = 0.0
+        for i in range(len(ids) - 1):
+            best = 0.0
+            for j in range(len(pieces) - 1):
+                first = units[ids[i]] @ units[pieces[j]]
+                second = units[ids[i + 1]] @ units[pieces[j + 1]]
+                best = max(best, min(first, second))
+            total += (weights[i] + weights[i + 1]) * best
+        return total / sum(weights[:-1] + weights[1:])
+
+    results = []
+    for candidate, sentences, window in zip(candidates, parts, windows, strict=True):
+        of_sentences = [max_sim(sentence) for sentence in sentences]
+        score = (candidate.cosine + max_sim(window) + max(of_sentences) + pairs(window)) / 4
+        score -= ranking.LENGTH_PENALTY * np.log(len(window))
+        results.append((score, int(np.argmax(of_sentences))))
+    return results
+
+
+@pytest.mark.parametrize("query", ["three red dogs", SENTENCES[40], "dog"])
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_score_is_the_formula(encoder, query, count):
+    windows_of_texts = [
+        SENTENCES[:3],
+        SENTENCES[5:6],
+        ["three dogs", "red dogs"],
+        ["dog"],
+        SENTENCES[38:44],
+    ]
+    candidates = [
+        Candidate((row, 0), 0.1 * row, texts) for row, texts in enumerate(windows_of_texts[:count])
+    ]
+    [ranked] = PassageRanker(encoder).rank([query], [candidates])
+    expected = reference_scores(encoder, query, candidates)
+    assert [result.sentence for result in ranked] == [sentence for _, sentence in expected]
+    np.testing.assert_allclose(
+        [result.score for result in ranked], [score for score, _ in expected], atol=1e-5
+    )
+
+
+def test_words_in_the_order_of_the_query_rank_higher(encoder):
+    candidates = [
+        Candidate((0, 0), 0.3, ["a dog red three"]),
+        Candidate((1, 0), 0.3, ["a three red dog"]),
+    ]
+    [[shuffled, ordered]] = PassageRanker(encoder).rank(["three red dog"], [candidates])
+    assert ordered.score > shuffled.score + 0.02
+
+
+def test_query_vectors_are_weighted_sums(encoder):
+    """Frequent pieces weigh less than in the embedding of a query."""
+    table = encoder.encoder.table
+    queries = [SENTENCES[3], SENTENCES[40], "\u4e00"]
+    embeddings = np.random.default_rng(1).normal(size=(3, table.shape[1])).astype(np.float32)
+    ranker = PassageRanker(encoder)
+    vectors = ranker.query_vectors(queries, embeddings)
+    for query, vector in zip(queries[:2], vectors, strict=False):
+        expected = np.zeros(table.shape[1])
+        for piece in encoder.encoder.split([query])[0]:
+            rarity = max(np.log(piece + 2) - ranking.FREQUENT_PIECES, ranking.SMALLEST_WEIGHT)
+            expected += rarity * table[piece] / np.sqrt(np.linalg.norm(table[piece]))
+        np.testing.assert_allclose(vector, expected, atol=1e-4)
+    # A query without known pieces keeps its embedding.
+    assert (vectors[2] == embeddings[2]).all()
+    truncated = ranker.query_vectors(queries, embeddings[:, :2])
+    np.testing.assert_array_equal(truncated[:2], vectors[:2, :2])
 
 
 def test_windows_without_pieces_have_their_cosine(encoder):
@@ -125,9 +192,9 @@ def test_windows_without_pieces_have_their_cosine(encoder):
     [[first, second, third]] = ranker.rank([SENTENCES[0]], [candidates])
     assert first.sentence == 1
     assert first.score > third.score
-    assert (second.score, second.sentence) == (pytest.approx(0.1), 0)
+    assert (second.score, second.sentence) == (pytest.approx(0.075), 0)
     [ranked] = ranker.rank(["\u4e00"], [candidates])
-    assert [result.score for result in ranked] == pytest.approx([0.1, 0.1, 0.1])
+    assert [result.score for result in ranked] == pytest.approx([0.075] * 3)
     assert ranker.rank(["dog"], [[]]) == [[]]
 
 
