@@ -86,20 +86,23 @@ class PassageSearch:
         """
         depth = max(PASSAGE_DEPTH, k)
         vectors = embeddings
+        # Without a ranker, queries are not split into word pieces.
+        query_ids = [np.empty(0, dtype=np.int64)] * len(queries)
         if self._ranker:
-            vectors = self._ranker.query_vectors(queries, embeddings)
+            query_ids = self._ranker.split_queries(queries)
+            vectors = self._ranker.query_vectors(query_ids, embeddings)
         all_cosines, all_rows = self._stored.nearest_windows(vectors, depth, probes, allowed)
         lexical_scores: list[dict[int, float]] = [{} for _ in queries]
         if hybrid:
             lexical_scores = self._lexical_scores(queries, depth, allowed)
         hits = []
-        for query, cosines, rows, scores in zip(
-            queries, all_cosines, all_rows, lexical_scores, strict=True
+        for ids, cosines, rows, scores in zip(
+            query_ids, all_cosines, all_rows, lexical_scores, strict=True
         ):
             nearest = self._nearest_windows(cosines, rows, depth)
             if scores:
                 nearest = self._add_lexical(nearest, scores)
-            hits.append(self._best(query, nearest, scores, k))
+            hits.append(self._best(ids, nearest, scores, k))
         return hits
 
     def _nearest_windows(self, cosines: FloatArray, rows: IntArray, depth: int) -> Nearest:
@@ -114,16 +117,23 @@ class PassageSearch:
         return Nearest(windows[first], cosines[is_found][first], rows[first])
 
     def _best(
-        self, query: str, nearest: Nearest, lexical_scores: dict[int, float], k: int
+        self, query_ids: IntArray, nearest: Nearest, lexical_scores: dict[int, float], k: int
     ) -> list[PassageHit]:
-        """Return the k best passages of a query, each with the sentence of its best window."""
+        """Return the k best passages of a query, each with the sentence of its best window.
+
+        Args:
+            query_ids: dictionary ids of the pieces of the query [q].
+            nearest: candidate windows.
+            lexical_scores: mean BM25 score per term of the query, by document.
+            k: number of passages.
+        """
         if not len(nearest.windows):
             return []
         scores: FloatArray = nearest.cosines.astype(np.float64)
         rows = nearest.rows
         if self._ranker:
             pieces = self._pieces(self._ranker, nearest.windows)
-            scores, sentences = self._ranker.score(query, pieces, scores)
+            scores, sentences = self._ranker.score(query_ids, pieces, scores)
             first_rows, _ = self._sentence_rows(nearest.windows)
             rows = first_rows + sentences
         documents = self._stored.window_documents[nearest.windows]

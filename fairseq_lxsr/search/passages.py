@@ -31,6 +31,7 @@ from fairseq_lxsr.embeddings import ModelFolder, Text, model_of
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.encoder.model_folder import size_of
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.modules.sizes import TransformerConfig
 from fairseq_lxsr.search.reranker import piece_encoder
 from fairseq_lxsr.search.window_pieces import PieceEmbedder, WindowPieces
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
@@ -113,6 +114,11 @@ class PassageRanker:
         """
         return self._encoder.split(texts)
 
+    def split_queries(self, queries: Sequence[str]) -> list[IntArray]:
+        """Return the dictionary ids of the word pieces of each query [N]."""
+        ids, lengths = self.split(queries)
+        return np.split(ids, lengths.cumsum())[:-1]
+
     def split_windows(self, windows: Sequence[Sequence[str]]) -> WindowPieces:
         """Split the sentences of windows into word pieces.
 
@@ -136,51 +142,52 @@ class PassageRanker:
             Score and best sentence of each candidate, in the given order, for each query [N].
         """
         ranked = []
-        for query, candidates_of_query in zip(queries, candidates, strict=True):
+        for query_ids, candidates_of_query in zip(
+            self.split_queries(queries), candidates, strict=True
+        ):
             windows = self.split_windows([window.sentences for window in candidates_of_query])
             cosines = np.array([window.cosine for window in candidates_of_query])
-            scores, sentences = self.score(query, windows, cosines)
+            scores, sentences = self.score(query_ids, windows, cosines)
             pairs = zip(scores.tolist(), sentences.tolist(), strict=True)
             ranked.append([Ranked(score, sentence) for score, sentence in pairs])
         return ranked
 
-    def query_vectors(self, queries: Sequence[str], embeddings: FloatArray) -> FloatArray:
-        """Return query vectors with which to find candidates: rare pieces have more weight in them.
+    def query_vectors(self, queries: Sequence[IntArray], embeddings: FloatArray) -> FloatArray:
+        """Return vectors of queries, with more weight on rare pieces, to find candidates.
 
         A query has fewer words than a passage, so its frequent words, such as question words, would
         move its embedding far from those of the passages with its rare words.
 
         Args:
-            queries: N queries.
+            queries: dictionary ids of the pieces of each query [N]; see `split_queries`.
             embeddings: embeddings of the queries by the model of the ranker [N, D].
 
         Returns:
-            Sums of word piece vectors [N, D]; the embeddings themselves if the model has layers,
-            because they are then not sums of word piece vectors.
+            Sums of word piece vectors [N, D]; the embeddings themselves if the model has layers or
+            order coefficients, because they are then not sums of word piece vectors.
         """
         size = size_of(self._encoder.config)
-        if not size.is_bag or size.order_coefficients:
+        if not isinstance(size, TransformerConfig) or not size.is_bag or size.order_coefficients:
             return embeddings
         vectors = np.array(embeddings, dtype=np.float32)
         width = vectors.shape[1]
-        for number, query in enumerate(queries):
-            ids, _ = self.split([query])
+        for number, ids in enumerate(queries):
             if not len(ids):
                 continue
             rows, norms = self._rows(ids)
             vector = (_piece_weights(ids, norms) / norms) @ rows
-            # Without its frequent pieces, a query may be empty in a truncated space.
+            # A truncated vector may be zero.
             if vector[:width].any():
                 vectors[number] = vector[:width]
         return vectors
 
     def score(
-        self, query: str, windows: WindowPieces, cosines: FloatArray
+        self, query_ids: IntArray, windows: WindowPieces, cosines: FloatArray
     ) -> tuple[FloatArray, IntArray]:
         """Score windows for a query.
 
         Args:
-            query: the query.
+            query_ids: dictionary ids of the pieces of the query [q].
             windows: word pieces of the windows, which are all candidates of the query.
             cosines: largest cosine of the vectors of each window with the query [W].
 
@@ -189,7 +196,6 @@ class PassageRanker:
         """
         scores = cosines / NUM_SIMILARITIES
         sentences = np.zeros(len(scores), dtype=np.int64)
-        query_ids, _ = self.split([query])
         is_known = windows.lengths > 0
         first_sentences = _starts(windows.counts)
         known_counts = np.zeros(len(scores), dtype=np.int64)

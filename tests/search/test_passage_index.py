@@ -171,7 +171,8 @@ def test_query_vectors_are_weighted_sums(encoder):
     queries = [SENTENCES[3], SENTENCES[40], "\u4e00"]
     embeddings = np.random.default_rng(1).normal(size=(3, table.shape[1])).astype(np.float32)
     ranker = PassageRanker(encoder)
-    vectors = ranker.query_vectors(queries, embeddings)
+    query_ids = ranker.split_queries(queries)
+    vectors = ranker.query_vectors(query_ids, embeddings)
     for query, vector in zip(queries[:2], vectors, strict=False):
         expected = np.zeros(table.shape[1])
         for piece in encoder.encoder.split([query])[0]:
@@ -180,7 +181,7 @@ def test_query_vectors_are_weighted_sums(encoder):
         np.testing.assert_allclose(vector, expected, atol=1e-4)
     # A query without known pieces keeps its embedding.
     assert (vectors[2] == embeddings[2]).all()
-    truncated = ranker.query_vectors(queries, embeddings[:, :2])
+    truncated = ranker.query_vectors(query_ids, embeddings[:, :2])
     np.testing.assert_array_equal(truncated[:2], vectors[:2, :2])
 
 
