@@ -115,7 +115,9 @@ def test_an_index_of_passages_is_measured(files, tmp_path):
     protocol = Passages(**options, metric=("passages", "hybrid"))
     [plain], [hybrid] = protocol.plan().measure(encoder)
     assert plain.signature.startswith("passages|metric:passages-maxsim-pairs-of-100|")
-    assert hybrid.signature.startswith("passages|metric:hybrid-maxsim-pairs-of-100-plus-0.3-prefix-bm25|")
+    assert hybrid.signature.startswith(
+        "passages|metric:hybrid-maxsim-pairs-of-100-plus-0.3-prefix-bm25|"
+    )
     # Each query is found: the index returns all three passages.
     assert plain.values["R@10"] == hybrid.values["R@10"] == 100
     with pytest.raises(InputError, match=r"passages: .*word piece"):
