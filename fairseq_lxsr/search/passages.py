@@ -49,6 +49,8 @@ SMALLEST_WEIGHT = 0.05
 # count as 1, and those with a piece of cosine 0.5 as 0.06.
 CONTAINED_POWER = 4
 NUM_SIMILARITIES = 4
+# Largest number of cosines of a query's pieces with those of the windows to compute at a time.
+LARGEST_BLOCK = 1 << 21
 LENGTH_PENALTY = 1 / 50
 # Weight of the mean BM25 score of the query's terms in hybrid search.
 LEXICAL_WEIGHT = 0.3
@@ -207,14 +209,15 @@ class PassageRanker:
         known_sentences = np.flatnonzero(is_known)
         counts = known_counts[has_pieces]
         num_pieces = np.add.reduceat(windows.lengths, first_sentences)[has_pieces]
-        of_pieces, weights = self._compare(query_ids, windows.ids)
-        of_sentences = _largest(of_pieces, windows.lengths[known_sentences])
+        of_sentences, of_pairs, weights = self._compare(
+            query_ids, windows.ids, windows.lengths[known_sentences], num_pieces
+        )
         of_windows = _largest(of_sentences, counts)
         weights *= _inverse_frequency(of_windows)
         weights /= weights.sum()
         sentence_scores = weights @ of_sentences
         largest = np.maximum.reduceat(sentence_scores, _starts(counts))
-        pairs = _compare_pairs(of_pieces, of_windows, weights, num_pieces)
+        pairs = _pair_scores(of_pairs, of_windows, weights)
         scores[has_pieces] += (weights @ of_windows + largest + pairs) / NUM_SIMILARITIES
         scores[has_pieces] -= LENGTH_PENALTY * np.log(num_pieces)
         # The first sentence of each window that has the largest score.
@@ -223,24 +226,40 @@ class PassageRanker:
         sentences[has_pieces] = known_sentences[best] - first_sentences[has_pieces]
         return scores, sentences
 
-    def _compare(self, query_ids: IntArray, ids: IntArray) -> tuple[FloatArray, FloatArray]:
+    def _compare(
+        self, query_ids: IntArray, ids: IntArray, lengths: IntArray, num_pieces: IntArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Compare the pieces of a query with those of windows.
 
         Args:
             query_ids: dictionary ids of the pieces of the query [q].
             ids: dictionary ids of the pieces of the windows [P].
+            lengths: number of pieces of each sentence with pieces [S].
+            num_pieces: number of pieces of each window with pieces [W].
 
         Returns:
-            Cosine of each piece of the query with each piece of the windows [q, P], and weights of
-            the query's pieces [q].
+            Largest cosine of each piece of the query with a piece of each sentence [q, S]; largest
+            similarity of each pair of adjacent pieces of the query with a pair of each window
+            [q - 1, W]; and weights of the query's pieces [q].
         """
         distinct_ids, places = _distinct(ids)
         vectors, norms = self._rows(np.concatenate((query_ids, distinct_ids)))
         q = len(query_ids)
-        cosines = vectors[:q] / norms[:q, None] @ vectors[q:].T
-        cosines /= norms[q:]
-        # The positions are valid, so none is clipped. Other modes would check them all.
-        return cosines.take(places, axis=1, mode="clip"), _piece_weights(query_ids, norms[:q])
+        units = vectors[:q] / norms[:q, None]
+        of_sentences = []
+        of_pairs = []
+        # Compare a long query in blocks, because all cosines would need much memory.
+        step = max(1, LARGEST_BLOCK // len(ids))
+        for start in range(0, q, step):
+            # A block has one more piece, the second piece of its last pair.
+            cosines = units[start : start + step + 1] @ vectors[q:].T
+            cosines /= norms[q:]
+            # The positions are valid, so none is clipped. Other modes would check them all.
+            cosines = cosines.take(places, axis=1, mode="clip")
+            of_sentences.append(_largest(cosines[:step], lengths))
+            of_pairs.append(_largest(_compare_pairs(cosines, num_pieces), num_pieces))
+        weights = _piece_weights(query_ids, norms[:q])
+        return np.concatenate(of_sentences), np.concatenate(of_pairs), weights
 
     def _rows(self, ids: IntArray) -> tuple[FloatArray, FloatArray]:
         """Return the vectors of word pieces [P, D], and their lengths [P]."""
@@ -300,27 +319,35 @@ def _inverse_frequency(of_windows: FloatArray) -> FloatArray:
     return 1 - np.log(shares + 1 / of_windows.shape[1])
 
 
-def _compare_pairs(
-    of_pieces: FloatArray, of_windows: FloatArray, weights: FloatArray, num_pieces: IntArray
-) -> FloatArray:
+def _compare_pairs(cosines: FloatArray, num_pieces: IntArray) -> FloatArray:
+    """Return the similarities of pairs of adjacent pieces [n - 1, P].
+
+    Args:
+        cosines: cosines of pieces of the query with those of the windows [n, P].
+        num_pieces: number of pieces of each window [W].
+    """
+    pairs = np.empty_like(cosines[1:])
+    np.minimum(cosines[:-1, :-1], cosines[1:, 1:], out=pairs[:, :-1])
+    # The last piece of a window has no next piece.
+    pairs[:, num_pieces.cumsum() - 1] = 0
+    return pairs
+
+
+def _pair_scores(of_pairs: FloatArray, of_windows: FloatArray, weights: FloatArray) -> FloatArray:
     """Return the similarity of each window to the pairs of adjacent pieces of the query [W].
 
     A query of one piece has no pairs, so this piece is compared alone.
 
     Args:
-        of_pieces: cosines of the pieces of the query with those of the windows [q, P].
-        of_windows: largest of these cosines for each window [q, W].
+        of_pairs: largest similarity of each pair of the query with a pair of each window
+            [q - 1, W].
+        of_windows: largest cosine of each piece of the query with a piece of each window [q, W].
         weights: weights of the pieces of the query, whose sum is 1 [q].
-        num_pieces: number of pieces of each window [W].
     """
     if len(weights) == 1:
         return of_windows[0]
-    pairs = np.empty_like(of_pieces[1:])
-    np.minimum(of_pieces[:-1, :-1], of_pieces[1:, 1:], out=pairs[:, :-1])
-    # The last piece of a window has no next piece.
-    pairs[:, num_pieces.cumsum() - 1] = 0
     pair_weights = weights[:-1] + weights[1:]
-    return pair_weights / pair_weights.sum() @ _largest(pairs, num_pieces)
+    return pair_weights / pair_weights.sum() @ of_pairs
 
 
 def _distinct(ids: IntArray) -> tuple[IntArray, IntArray]:
