@@ -59,7 +59,8 @@ class Hit:
     """A sentence found by a search.
 
     Attributes:
-        score: cosine similarity to the query, or the score of a `Reranker`.
+        score: cosine similarity to the query, or the score of a `Reranker`; in an index of
+            passages, the score of `search.passages`.
         line: zero-based line index in the corpus. The output of `lxsr search` counts from 1.
         sentence: the text of the line.
         id: id of the sentence. In an index without user-defined ids, it is the one-based line

@@ -16,6 +16,8 @@ from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 # Number of windows to rank in each passage that only lexical search finds.
 LEXICAL_WINDOWS = 8
+# Number of decimals of a score.
+SCORE_DECIMALS = 6
 
 
 @dataclass(frozen=True)
@@ -140,7 +142,11 @@ class PassageSearch:
         if lexical_scores:
             gains = [lexical_scores.get(document, 0.0) for document in documents.tolist()]
             scores += LEXICAL_WEIGHT * np.array(gains)
-        order = np.argsort(-scores, kind="stable")
+        # Equal windows may get scores that differ in the last bits, because these depend on the
+        # position in a matrix product. After rounding, equal passages are in the order of the
+        # index, and no score is above 1 by such an error.
+        scores = scores.round(SCORE_DECIMALS)
+        order = np.lexsort((nearest.windows, -scores))
         # The windows are sorted by score, so the first window of a passage is its best.
         _, first = np.unique(documents[order], return_index=True)
         best = order[np.sort(first)[:k]]

@@ -156,6 +156,39 @@ def test_score_is_the_formula(encoder, query, count):
     )
 
 
+@pytest.mark.parametrize("size", [1, 40, 1000])
+def test_a_long_query_is_compared_in_blocks(encoder, monkeypatch, size):
+    """A block limits the memory, and changes no score."""
+    query = " ".join(SENTENCES[40:60])
+    candidates = [
+        Candidate((row, 0), 0.1, texts) for row, texts in enumerate((SENTENCES[:3], ["dog"]))
+    ]
+    [expected] = PassageRanker(encoder).rank([query], [candidates])
+    monkeypatch.setattr(ranking, "LARGEST_BLOCK", size)
+    [ranked] = PassageRanker(encoder).rank([query], [candidates])
+    for result, other in zip(ranked, expected, strict=True):
+        assert result.score == pytest.approx(other.score, abs=1e-6)
+        assert result.sentence == other.sentence
+
+
+@pytest.mark.parametrize("kind", ["flat", "int8"])
+def test_equal_passages_keep_their_order(encoder, tmp_path, kind):
+    """For one query and for many, and no rounding error lifts a score above 1."""
+    pytest.importorskip("faiss")
+    passages = [text for text in PASSAGES[:3] for _ in range(7)]
+    index = CorpusIndex.build(tmp_path / "index", passages, encoder, passages=True, kind=kind)
+    queries = [*SENTENCES[:30], "dog"]
+    for hits in (index.search(queries, k=21), [index.search(query, k=21) for query in queries]):
+        for hits_of_query in hits:
+            places = [(-hit.score, hit.line) for hit in hits_of_query]
+            assert len(places) == 21
+            assert places == sorted(places)
+    all_words = " ".join(SENTENCES).split()
+    word = next(word for word in all_words if len(encoder.encoder.split([word])[0]) == 1)
+    words = CorpusIndex.build(tmp_path / "words", [word] * 5, encoder, passages=True, kind=kind)
+    assert [(hit.score, hit.line) for hit in words.search(word)] == [(1, n) for n in range(5)]
+
+
 def test_words_in_the_order_of_the_query_rank_higher(encoder):
     candidates = [
         Candidate((0, 0), 0.3, ["a dog red three"]),
