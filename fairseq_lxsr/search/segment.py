@@ -87,6 +87,8 @@ SKETCHED_PER_K = 6
 # Narrower vectors have no sketch if each document has one row: 4 bits a dimension are too coarse
 # for them, and comparing all of them is fast.
 MIN_SKETCHED_WIDTH = 32
+# Number of queries to search with a sketch at a time.
+QUERIES_AT_ONCE = 1024
 # All rows are compared if the sketch would have to find more than this fraction of them.
 LARGEST_SKETCHED_SHARE = 0.25
 # All allowed rows are compared if they are less than this fraction of the rows: the sketch cannot
@@ -567,7 +569,12 @@ class Segment:
             allowed = allowed[self._rows[:, 0]]
         depth = self._sketch_depth(k, allowed)
         if depth:
-            cosines, rows = self._sketched_neighbours(embeddings, k, depth, allowed)
+            parts = []
+            # The candidates of many queries would need much memory.
+            for start in range(0, max(1, len(embeddings)), QUERIES_AT_ONCE):
+                block = embeddings[start : start + QUERIES_AT_ONCE]
+                parts.append(self._sketched_neighbours(block, k, depth, allowed))
+            cosines, rows = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         else:
             cosines, rows = search_index(self.vectors, embeddings, k, probes, allowed)
         self._check_not_overwritten(VECTORS_FILE)
@@ -697,7 +704,7 @@ class Segment:
         for number, windows_of_query in enumerate(windows):
             is_found = windows_of_query >= 0
             best = self._best_rows(windows_of_query[is_found], units[number])
-            order = best[0].argsort(kind="stable")[::-1]
+            order = np.argsort(-best[0], kind="stable")
             cosines[number, : len(order)] = best[0][order]
             rows[number, : len(order)] = best[1][order]
         self._check_not_overwritten(VECTORS_FILE)

@@ -17,7 +17,7 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.files.records import parse_json
 from fairseq_lxsr.options import INDEX_KINDS
-from fairseq_lxsr.search import CorpusIndex
+from fairseq_lxsr.search import CorpusIndex, segment
 from fairseq_lxsr.search.edits import SIZE_RATIO
 from fairseq_lxsr.search.index_folder import config_text
 from fairseq_lxsr.search.segment import SKETCH_FILE, SPLITTERS
@@ -637,6 +637,21 @@ def test_equal_rows_of_a_sketch_keep_their_order(sketched):
     for count in (1, 10):
         _, rows = sketched[0].neighbours(queries[:count], 2)
         assert rows.tolist() == [[1000 + i, 2990 + i] for i in range(count)]
+
+
+@pytest.mark.parametrize("share", [1, 0.9])
+def test_queries_of_a_sketch_are_searched_in_blocks(sketched, monkeypatch, share):
+    """A block limits the memory, and changes no result."""
+    index, _ = sketched
+    allowed = np.random.default_rng(2).random(MANY) < share if share < 1 else None
+    queries = MANY_VECTORS[::300]
+    cosines, rows = index.neighbours(queries, 5, allowed=allowed)
+    monkeypatch.setattr(segment, "QUERIES_AT_ONCE", 3)
+    block_cosines, block_rows = index.neighbours(queries, 5, allowed=allowed)
+    np.testing.assert_array_equal(block_rows, rows)
+    np.testing.assert_allclose(block_cosines, cosines, atol=1e-6)
+    with pytest.raises(InputError, match="at least one row"):
+        index.neighbours(queries[:0], 5, allowed=allowed)
 
 
 def test_a_query_close_to_rows_that_are_not_allowed(sketched):
