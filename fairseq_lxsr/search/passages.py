@@ -127,6 +127,8 @@ class PassageRanker:
         Args:
             windows: sentences of each window [W].
         """
+        # A window without sentences is one without pieces.
+        windows = [window or [""] for window in windows]
         ids, lengths = self.split([sentence for window in windows for sentence in window])
         counts = np.array([len(window) for window in windows], dtype=np.int64)
         return WindowPieces(ids, lengths, counts)

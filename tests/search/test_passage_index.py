@@ -230,6 +230,10 @@ def test_windows_without_pieces_have_their_cosine(encoder):
     [ranked] = ranker.rank(["\u4e00"], [candidates])
     assert [result.score for result in ranked] == pytest.approx([0.075] * 3)
     assert ranker.rank(["dog"], [[]]) == [[]]
+    empty = Candidate((3, 0), 0.3, [])
+    [ranked] = ranker.rank([SENTENCES[0]], [[empty, candidates[0], empty, candidates[2], empty]])
+    assert [ranked[number].score for number in (0, 2, 4)] == pytest.approx([0.075] * 3)
+    assert ranked[1].sentence == 1
 
 
 def test_stored_pieces_give_the_hits_of_the_text(encoder, tmp_path):
