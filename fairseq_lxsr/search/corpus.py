@@ -1,6 +1,6 @@
 """An index of a corpus on disk, to be searched with sentences in any language."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
@@ -557,11 +557,8 @@ class CorpusIndex:
         self._check_ranking(reranker, ranker, hybrid)
         embed = self._load_model() if encode is None else _embed_function(encode)
         embeddings = first_dimensions(embed(text), self.truncate_dim)
-        is_known = np.asarray(embeddings.any(axis=1))
         check_directions(embeddings, text.where, zeros=True)
         condition = None if where is None else checked_where(where)
-        if not is_known.any():
-            return [[] for _ in text]
         # Another thread may edit this object meanwhile; the copy keeps the opened files.
         index = copy(self)
         search = partial(
@@ -577,13 +574,7 @@ class CorpusIndex:
                 where=condition,
                 hybrid=hybrid,
             )
-        if is_known.all():
-            return _above(search(text, embeddings), score_threshold)
-        hits = search(Text(list(compress(text, is_known))), embeddings[is_known])
-        all_hits: list[list[Hit]] = [[] for _ in text]
-        for position, hits_of_query in zip(np.flatnonzero(is_known).tolist(), hits, strict=True):
-            all_hits[position] = hits_of_query
-        return _above(all_hits, score_threshold)
+        return _above(_search_known_queries(search, text, embeddings), score_threshold)
 
     def _check_encoders(self, encode: Any, reranker: Reranker | None) -> None:
         if hasattr(encode, "fingerprint"):
@@ -721,6 +712,31 @@ class CorpusIndex:
     def ids_of(self, rows: IntArray) -> dict[int, str]:
         """Map the given rows to the ids of their sentences."""
         return self._stored.ids(rows)
+
+
+def _search_known_queries(
+    search: Callable[[Text, FloatArray], list[list[Hit]]], text: Text, embeddings: FloatArray
+) -> list[list[Hit]]:
+    """Search with the queries that have a known word; the others find nothing.
+
+    Args:
+        search: returns the hits of each query, given n queries and their embeddings [n, D].
+        text: N queries.
+        embeddings: their embeddings [N, D], zero for a query without a known word.
+
+    Returns:
+        Hits of each query [N].
+    """
+    is_known = np.asarray(embeddings.any(axis=1))
+    if is_known.all():
+        return search(text, embeddings)
+    all_hits: list[list[Hit]] = [[] for _ in text]
+    if not is_known.any():
+        return all_hits
+    hits = search(Text(list(compress(text, is_known))), embeddings[is_known])
+    for position, hits_of_query in zip(np.flatnonzero(is_known).tolist(), hits, strict=True):
+        all_hits[position] = hits_of_query
+    return all_hits
 
 
 def _above(hits: list[list[Hit]], score_threshold: float | None) -> list[list[Hit]]:
