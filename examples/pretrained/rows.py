@@ -34,19 +34,20 @@ WEIGHT_OF_ALL = 0.75
 
 
 def piece_shares(
-    encoder: SentenceEncoder, texts: Mapping[str, list[Path]]
+    encoder: SentenceEncoder, texts: Mapping[str, list[Path]], limit: int = LINES
 ) -> dict[str, np.ndarray]:
     """Return each piece's share of the occurrences in the text of each language [V].
 
     Args:
         encoder: a model without layers.
         texts: files of each language, one sentence a line.
+        limit: maximum number of lines that are read of a file.
     """
     shares = {}
     for language, files in texts.items():
         counts = np.zeros(len(encoder.table))
         for file in files:
-            lines = list(itertools.islice(read_lines(file), LINES))
+            lines = list(itertools.islice(read_lines(file), limit))
             for pieces in encoder.tokenizer.encode(lines):
                 np.add.at(counts, np.asarray(pieces), 1)
         shares[language] = counts / max(counts.sum(), 1)

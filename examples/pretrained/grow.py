@@ -1,0 +1,141 @@
+"""Give a trained model without layers the frequent words of its languages as word pieces.
+
+python examples/pretrained/grow.py MODEL --text work/static/text --limit 6000 --output MODEL
+
+At most LIMIT pieces are added for each language, learnt by byte-pair encoding from the text that
+`collect.py` wrote. The vector of a new piece is the sum of the vectors of its parts, so embeddings
+keep their directions until the model is trained further. `prune.py` then drops the pieces that
+change embeddings least.
+"""
+
+import argparse
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from fold import write_table
+from rows import language_files
+from sample import PAIRS_FILE
+
+from fairseq_lxsr.encoder import SentenceEncoder
+from fairseq_lxsr.encoder.locate import find_model
+from fairseq_lxsr.encoder.sentence_transformers_folder import text_files
+from fairseq_lxsr.errors import InputError, exit_on_input_error
+from fairseq_lxsr.preparation.new_pieces import append_pieces, count_words, learn_pieces
+from fairseq_lxsr.text.sentencepiece_model import NORMAL, UNIGRAM, read_sentencepiece
+
+# Languages that are written without spaces: their words cannot be counted.
+WITHOUT_SPACES = {"ja", "th", "zh"}
+
+
+def piece_scores(encoder: SentenceEncoder) -> dict[str, float]:
+    """Return the score of each piece that has a vector, of a model with unigram pieces.
+
+    Raises:
+        InputError: if the pieces are of another kind.
+    """
+    file = read_sentencepiece(encoder.tokenizer.serialized_model())
+    if file.kind != UNIGRAM or file.byte_fallback:
+        raise InputError(
+            f"{encoder.folder}: pieces of another kind; expected those of a unigram model"
+        )
+    known = set(encoder.tokenizer.symbols)
+    return {
+        piece.text: piece.score
+        for piece in file.pieces
+        if piece.type == NORMAL and piece.text in known
+    }
+
+
+def parts(text: str, scores: Mapping[str, float]) -> list[str]:
+    """Return the best segmentation of a text into at least two pieces.
+
+    The list is empty if there is none.
+    """
+    size = len(text)
+    best = [(0.0, 0)]
+    for end in range(1, size + 1):
+        score, place = -math.inf, 0
+        for start in range(end):
+            piece = scores.get(text[start:end])
+            if piece is not None and end - start < size and best[start][0] + piece > score:
+                score, place = best[start][0] + piece, start
+        best.append((score, place))
+    if best[size][0] == -math.inf:
+        return []
+    segmentation = []
+    end = size
+    while end:
+        start = best[end][1]
+        segmentation.append(text[start:end])
+        end = start
+    return segmentation[::-1]
+
+
+def grow(model: Path, texts: Mapping[str, list[Path]], limit: int, output: Path) -> int:
+    """Write a model with more pieces, and return their number.
+
+    Args:
+        model: folder of a model without layers.
+        texts: files of each language, one sentence a line.
+        limit: maximum number of new pieces of a language.
+        output: model folder to write, in float32.
+
+    Raises:
+        InputError: if the pieces of the model are not those of a unigram model.
+    """
+    encoder = SentenceEncoder.from_pretrained(model)
+    tokenizer = encoder.tokenizer
+    dictionary, sentencepiece = text_files(model, tokenizer)
+    scores = piece_scores(encoder)
+    new: list[str] = []
+    for language, files in sorted(texts.items()):
+        if language in WITHOUT_SPACES:
+            continue
+        words = count_words(files, tokenizer.options)
+        learnt = learn_pieces(sentencepiece, words, {}, limit)
+        # A letter that the model lacks has no parts.
+        learnt = [text for text in learnt if parts(text, scores)]
+        sentencepiece = append_pieces(sentencepiece, learnt)
+        new += learnt
+        print(f"{language}: {len(learnt):,} new pieces", flush=True)
+    symbols = tokenizer.symbols
+    rows = {text: row for row, text in enumerate(symbols)}
+    added = np.empty((len(new), encoder.table.shape[1]), dtype=np.float32)
+    for place, text in enumerate(new):
+        added[place] = encoder.table[[rows[part] for part in parts(text, scores)]].sum(axis=0)
+    # Training may have added the symbol <mask>, the last row.
+    table = np.concatenate([encoder.table[: len(symbols)], added, encoder.table[len(symbols) :]])
+    entries = "".join(f"{text} 1\n" for text in new)
+    write_table(encoder, table, [dictionary + entries.encode(), sentencepiece], output, "float32")
+    return len(new)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("model", help="model folder or name")
+    parser.add_argument(
+        "--text", type=Path, required=True, metavar="DIR", help="output folder of collect.py"
+    )
+    parser.add_argument(
+        "--limit",
+        type=int,
+        default=6000,
+        metavar="N",
+        help="most new pieces of a language (default: 6000)",
+    )
+    parser.add_argument(
+        "--output", type=Path, required=True, metavar="FOLDER", help="model folder to write"
+    )
+    args = parser.parse_args()
+    with exit_on_input_error("grow.py"):
+        texts = language_files(args.text / PAIRS_FILE)
+        count = grow(find_model(args.model), texts, args.limit, args.output)
+        print(f"{args.output}: {count:,} pieces were added")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""Average trained models without layers, and drop the word pieces that change embeddings least.
+
+python examples/pretrained/prune.py MODEL ... --text work/static/text --pieces 177000 \
+    --output MODEL
+
+The models have equal pieces; their vectors are averaged. The importance of a piece is its frequency
+times the squared distance between its vector and the sum of the vectors of its parts, which replace
+it if it is dropped. Single characters are kept.
+"""
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from fold import write_table
+from grow import parts, piece_scores
+from rows import ENGLISH, language_files, piece_shares, read_models
+from sample import PAIRS_FILE
+
+from fairseq_lxsr.encoder.locate import find_model
+from fairseq_lxsr.encoder.sentence_transformers_folder import text_files
+from fairseq_lxsr.errors import InputError, exit_on_input_error
+from fairseq_lxsr.text.sentencepiece_model import (
+    UNIGRAM,
+    Piece,
+    model_of_pieces,
+    read_sentencepiece,
+    with_rule_name,
+)
+from fairseq_lxsr.text.tokenizer import SPECIAL
+
+# Number of lines that are read of each kind of text of a language.
+LINES = 20_000
+# Pieces are dropped in so many rounds: parts of a dropped piece occur more often afterwards.
+ROUNDS = 8
+
+
+def frequencies(shares: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return the mean frequency of each piece over the languages [V], English counting more."""
+    weights = {language: ENGLISH if language == "en" else 1 for language in shares}
+    total = sum(weights[language] * share for language, share in shares.items())
+    return np.asarray(total / sum(weights.values()))
+
+
+def kept_pieces(
+    scores: Mapping[str, float], vectors: np.ndarray, frequency: np.ndarray, limit: int
+) -> list[int]:
+    """Return the places of the pieces that matter most, in ascending order.
+
+    Args:
+        scores: score of each piece in a unigram model.
+        vectors: the vectors of the pieces, in the order of `scores` [V, D].
+        frequency: how often each piece occurs [V].
+        limit: number of pieces to keep.
+
+    Raises:
+        InputError: if there are more single characters than that.
+    """
+    places = {text: place for place, text in enumerate(scores)}
+    kept = dict(scores)
+    frequency = frequency.copy()
+    for remaining in range(ROUNDS, 0, -1):
+        segmentations = {text: parts(text, kept) for text in kept}
+        candidates = [text for text, pieces in segmentations.items() if pieces]
+        excess = len(kept) - limit
+        if excess > len(candidates):
+            raise InputError(
+                f"--pieces {limit}: less than the number of characters;"
+                f" expected at least {len(kept) - len(candidates)}"
+            )
+        sums = np.zeros((len(candidates), vectors.shape[1]), dtype=np.float32)
+        for row, text in enumerate(candidates):
+            for part in segmentations[text]:
+                sums[row] += vectors[places[part]]
+        own = [places[text] for text in candidates]
+        importance = frequency[own] * np.square(vectors[own] - sums).sum(axis=1)
+        for row in np.argsort(importance, kind="stable")[: -(-excess // remaining)]:
+            text = candidates[row]
+            for part in segmentations[text]:
+                frequency[places[part]] += frequency[places[text]]
+            del kept[text]
+    return sorted(places[text] for text in kept)
+
+
+def prune(models: list[Path], text: Path, limit: int, output: Path, dtype: str) -> int:
+    """Write the mean of models with fewer pieces, and return the number of dropped pieces."""
+    encoders = read_models([str(model) for model in models])
+    encoder = encoders[0]
+    tokenizer = encoder.tokenizer
+    table = np.mean([model.table for model in encoders], axis=0, dtype=np.float32)
+    _, sentencepiece = text_files(models[0], tokenizer)
+    scores = piece_scores(encoder)
+    rows = {symbol: row for row, symbol in enumerate(tokenizer.symbols)}
+    own = [rows[piece] for piece in scores]
+    shares = piece_shares(encoder, language_files(text / PAIRS_FILE), LINES)
+    # Word lists have pieces that the text hardly has: their probabilities count, too.
+    frequency = frequencies(shares)[own] + np.exp(list(scores.values()))
+    places = kept_pieces(scores, table[own], frequency, limit)
+    texts = list(scores)
+    pieces = [Piece(texts[place], scores[texts[place]], 1) for place in places]
+    special = [rows[symbol] for symbol in SPECIAL]
+    # Training may have added the symbol <mask>, the last row.
+    mask = table[len(tokenizer.symbols) :]
+    table = np.concatenate([table[special], table[own][places], mask])
+    file = read_sentencepiece(sentencepiece)
+    model = with_rule_name(model_of_pieces(pieces, UNIGRAM, file.charsmap, False), file.rule)
+    dictionary = "".join(f"{piece.text} 1\n" for piece in pieces)
+    write_table(encoder, table, [dictionary.encode(), model], output, dtype)
+    return len(scores) - len(pieces)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("models", nargs="+", metavar="MODEL", help="model folders or names")
+    parser.add_argument(
+        "--text", type=Path, required=True, metavar="DIR", help="output folder of collect.py"
+    )
+    parser.add_argument(
+        "--pieces", type=int, required=True, metavar="N", help="number of pieces to keep"
+    )
+    parser.add_argument(
+        "--output", type=Path, required=True, metavar="FOLDER", help="model folder to write"
+    )
+    parser.add_argument(
+        "--dtype",
+        choices=("float32", "int4"),
+        default="float32",
+        help="type of the weights that are written (default: float32)",
+    )
+    args = parser.parse_args()
+    with exit_on_input_error("prune.py"):
+        models = [find_model(model) for model in args.models]
+        dropped = prune(models, args.text, args.pieces, args.output, args.dtype)
+        print(f"{args.output}: {dropped:,} pieces were dropped")
+
+
+if __name__ == "__main__":
+    main()

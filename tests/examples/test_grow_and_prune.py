@@ -1,0 +1,97 @@
+"""examples/pretrained/grow.py and prune.py change the word pieces of a model without layers."""
+
+import numpy as np
+import pytest
+from conftest import ROOT, load_script
+from random_model import write_model
+
+from fairseq_lxsr import SentenceEncoder
+
+SCORES = {"▁": -3.0, "a": -2.0, "b": -2.0, "ab": -3.0, "▁ab": -4.0, "▁a": -3.5}
+LINES = ["the tree", "the stone nose", "one tree here", "lost in the tree"] * 20
+
+
+@pytest.fixture(scope="module")
+def grow():
+    return load_script(ROOT / "examples" / "pretrained" / "grow.py")
+
+
+@pytest.fixture(scope="module")
+def prune():
+    return load_script(ROOT / "examples" / "pretrained" / "prune.py")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("▁ab", ["▁a", "b"]),  # -5.5, and not -6 of ▁ and ab
+        ("▁aab", ["▁a", "ab"]),
+        ("aa", ["a", "a"]),
+        ("ab", ["a", "b"]),
+        ("a", []),
+        ("ac", []),
+    ],
+)
+def test_parts_are_the_best_segmentation_into_other_pieces(grow, text, expected):
+    assert grow.parts(text, SCORES) == expected
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model") / "model"
+    return write_model(folder, pieces="unigram", num_layers=0, gated=True)
+
+
+@pytest.fixture(scope="module")
+def grown(grow, model, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("grown")
+    (folder / "text").write_text("\n".join(LINES))
+    count = grow.grow(model, {"en": [folder / "text"], "zh": []}, 5, folder / "model")
+    assert count == 5
+    return folder / "model"
+
+
+def assert_same_directions(first, second):
+    vectors = [model.encode(LINES, normalize_embeddings=True) for model in (first, second)]
+    np.testing.assert_allclose(*vectors, atol=1e-6)
+
+
+def test_new_pieces_leave_embeddings_as_they_are(model, grown):
+    before = SentenceEncoder.from_pretrained(model)
+    after = SentenceEncoder.from_pretrained(grown)
+    new = after.tokenizer.symbols[len(before.tokenizer.symbols) :]
+    assert len(new) == 5
+    assert "▁the" in new
+    assert any("▁the" in pieces for pieces in after.tokenizer.pieces(LINES))
+    assert_same_directions(before, after)
+
+
+def test_pieces_that_are_the_sum_of_their_parts_are_dropped(prune, grown, tmp_path):
+    (tmp_path / "train.en").write_text("\n".join(LINES))
+    (tmp_path / "pairs.yaml").write_text(f"pairs: {{en-en: {{web: {tmp_path / 'train'}}}}}")
+    encoder = SentenceEncoder.from_pretrained(grown)
+    pieces = len(prune.piece_scores(encoder))
+    dropped = prune.prune([grown, grown], tmp_path, pieces - 5, tmp_path / "pruned", "float32")
+    assert dropped == 5
+    pruned = SentenceEncoder.from_pretrained(tmp_path / "pruned")
+    assert "▁the" not in pruned.tokenizer.symbols
+    assert_same_directions(encoder, pruned)
+
+
+def test_frequent_pieces_that_are_no_sum_of_their_parts_are_kept(prune):
+    vectors = np.array([[1, 0], [0, 1], [1, 1], [3, 0], [2, 1.5]], dtype=np.float32)
+    scores = {"a": -1.0, "b": -1.0, "ab": -3.0, "aa": -3.0, "aab": -4.0}
+    frequency = np.array([0.2, 0.2, 0.2, 0.1, 0.3])
+    # aab is 0.5 from ab + a, and aa 1 from a + a.
+    assert prune.kept_pieces(scores, vectors, frequency, 4) == [0, 1, 3, 4]
+    assert prune.kept_pieces(scores, vectors, frequency, 3) == [0, 1, 3]
+    with pytest.raises(prune.InputError, match="expected at least 2"):
+        prune.kept_pieces(scores, vectors, frequency, 1)
+
+
+@pytest.mark.parametrize("name", ["grow", "prune"])
+def test_pieces_of_another_kind_are_refused(name, request, tmp_path):
+    script = request.getfixturevalue(name)
+    model = write_model(tmp_path / "model", num_layers=0, gated=True)
+    with pytest.raises(script.InputError, match="expected those of a unigram model"):
+        script.piece_scores(SentenceEncoder.from_pretrained(model))
