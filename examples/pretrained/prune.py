@@ -3,9 +3,9 @@
 python examples/pretrained/prune.py MODEL ... --text work/static/text --pieces 177000 \
     --output MODEL
 
-The models have equal pieces; their vectors are averaged. The importance of a piece is its frequency
-times the squared distance between its vector and the sum of the vectors of its parts, which replace
-it if it is dropped. Single characters are kept.
+The models have equal pieces; their vectors are averaged. Name a model twice to double its weight.
+The importance of a piece is its frequency times the squared distance between its vector and the sum
+of the vectors of its parts, which replace it if it is dropped. Single characters are kept.
 """
 
 import argparse
@@ -15,9 +15,11 @@ from pathlib import Path
 import numpy as np
 from fold import write_table
 from grow import parts, piece_scores
-from rows import ENGLISH, language_files, piece_shares, read_models
+from rows import ENGLISH, kind_files, piece_shares, read_models
+from rows import LINES as ENGLISH_LINES
 from sample import PAIRS_FILE
 
+from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.encoder.locate import find_model
 from fairseq_lxsr.encoder.sentence_transformers_folder import text_files
 from fairseq_lxsr.errors import InputError, exit_on_input_error
@@ -30,17 +32,40 @@ from fairseq_lxsr.text.sentencepiece_model import (
 )
 from fairseq_lxsr.text.tokenizer import SPECIAL
 
-# Number of lines that are read of each kind of text of a language.
+# Number of lines that are read of each kind of text of a language other than English.
 LINES = 20_000
+# Weight of a kind of text, if it is not 1: people search everyday sentences more than laws.
+KINDS = {
+    "everyday": 3.0,
+    "commands": 1.5,
+    "interface": 0.5,
+    "software": 0.4,
+    "manuals": 0.3,
+    "law": 0.2,
+}
+# Weight of the probabilities of the pieces, which were learnt from lists of words, too.
+LISTS = 0.1
 # Pieces are dropped in so many rounds: parts of a dropped piece occur more often afterwards.
 ROUNDS = 8
 
 
-def frequencies(shares: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Return the mean frequency of each piece over the languages [V], English counting more."""
-    weights = {language: ENGLISH if language == "en" else 1 for language in shares}
-    total = sum(weights[language] * share for language, share in shares.items())
-    return np.asarray(total / sum(weights.values()))
+def frequencies(
+    encoder: SentenceEncoder, texts: Mapping[str, Mapping[str, list[Path]]]
+) -> np.ndarray:
+    """Return the weighted mean frequency of each piece over languages and kinds of text [V].
+
+    Args:
+        encoder: a model without layers.
+        texts: the files of each language and kind.
+    """
+    total = np.zeros(len(encoder.table))
+    for language, kinds in texts.items():
+        is_english = language == "en"
+        shares = piece_shares(encoder, kinds, ENGLISH_LINES if is_english else LINES)
+        weights = [KINDS.get(kind, 1.0) for kind in shares]
+        mean = np.average(list(shares.values()), axis=0, weights=weights)
+        total += mean * (ENGLISH if is_english else 1)
+    return total / (len(texts) - 1 + ENGLISH)
 
 
 def kept_pieces(
@@ -93,9 +118,8 @@ def prune(models: list[Path], text: Path, limit: int, output: Path, dtype: str) 
     scores = piece_scores(encoder)
     rows = {symbol: row for row, symbol in enumerate(tokenizer.symbols)}
     own = [rows[piece] for piece in scores]
-    shares = piece_shares(encoder, language_files(text / PAIRS_FILE), LINES)
-    # Word lists have pieces that the text hardly has: their probabilities count, too.
-    frequency = frequencies(shares)[own] + np.exp(list(scores.values()))
+    frequency = frequencies(encoder, kind_files(text / PAIRS_FILE))[own]
+    frequency += LISTS * np.exp(list(scores.values()))
     places = kept_pieces(scores, table[own], frequency, limit)
     texts = list(scores)
     pieces = [Piece(texts[place], scores[texts[place]], 1) for place in places]

@@ -36,11 +36,11 @@ WEIGHT_OF_ALL = 0.75
 def piece_shares(
     encoder: SentenceEncoder, texts: Mapping[str, list[Path]], limit: int = LINES
 ) -> dict[str, np.ndarray]:
-    """Return each piece's share of the occurrences in the text of each language [V].
+    """Return each piece's share of the occurrences in each text [V].
 
     Args:
         encoder: a model without layers.
-        texts: files of each language, one sentence a line.
+        texts: files of each language or kind of text, one sentence a line.
         limit: maximum number of lines that are read of a file.
     """
     shares = {}
@@ -71,17 +71,27 @@ def weak_share(shares: Mapping[str, np.ndarray], weak: set[str]) -> np.ndarray:
     return np.divide(of_weak, total, out=np.zeros(size), where=total > 0)
 
 
-def language_files(pairs_file: Path) -> dict[str, list[Path]]:
-    """Return the files of each language that `collect.py` lists, without lists of words."""
+def kind_files(pairs_file: Path) -> dict[str, dict[str, list[Path]]]:
+    """Return the files that `collect.py` lists, without lists of words: language, kind, files."""
     pairs = yaml.safe_load(pairs_file.read_text(encoding="utf-8"))["pairs"]
-    files: dict[str, list[Path]] = {}
+    files: dict[str, dict[str, list[Path]]] = {}
     for pair, kinds in pairs.items():
         for kind, prefix in kinds.items():
             if kind == WORDS:
                 continue
             for language in pair.split("-"):
-                files.setdefault(language, []).append(Path(f"{prefix}.{language}"))
+                of_kind = files.setdefault(language, {}).setdefault(kind, [])
+                of_kind.append(Path(f"{prefix}.{language}"))
     return files
+
+
+def language_files(pairs_file: Path) -> dict[str, list[Path]]:
+    """Return the files of each language that `collect.py` lists, without lists of words."""
+    files = kind_files(pairs_file)
+    return {
+        language: list(itertools.chain.from_iterable(kinds.values()))
+        for language, kinds in files.items()
+    }
 
 
 def read_models(names: list[str]) -> list[SentenceEncoder]:

@@ -27,7 +27,7 @@ def test_the_files_of_each_language_without_lists_of_words(tmp_path):
     (tmp_path / "pairs.yaml").write_text(json.dumps({"pairs": listed}))
     files = SCRIPT.language_files(tmp_path / "pairs.yaml")
     assert {language: [file.name for file in names] for language, names in files.items()} == {
-        "en": ["law.en-et.en", "web.en-et.en", "law.en-fr.en"],
+        "en": ["law.en-et.en", "law.en-fr.en", "web.en-et.en"],
         "et": ["law.en-et.et", "web.en-et.et"],
         "fr": ["law.en-fr.fr"],
     }

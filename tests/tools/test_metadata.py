@@ -32,6 +32,7 @@ IDENTIFIERS = {
     "CC BY 4.0": "CC-BY-4.0",
     "CC0": "",
     "CC0 1.0": "",
+    "ISC": "ISC",
     "MIT": "MIT",
     "MPL 1.1": "",
     "MPL 2.0": "",
