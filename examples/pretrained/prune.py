@@ -1,11 +1,12 @@
-"""Average trained models without layers, and drop the word pieces that change embeddings least.
+"""Drop the word pieces of a trained model without layers that change its embeddings least.
 
-python examples/pretrained/prune.py MODEL ... --text work/static/text --pieces 177000 \
+python examples/pretrained/prune.py MODEL --before OLDER --text work/static/text --pieces 177100 \
     --output MODEL
 
-The models have equal pieces; their vectors are averaged. Name a model twice to double its weight.
-The importance of a piece is its frequency times the squared distance between its vector and the sum
-of the vectors of its parts, which replace it if it is dropped. Single characters are kept.
+`grow.py` gave OLDER more pieces, and MODEL was trained from there. A piece of OLDER gets the mean
+of its two vectors, so that what OLDER learnt from other text is not lost. The importance of a piece
+is its frequency times the squared distance between its vector and the sum of the vectors of its
+parts, which replace it if it is dropped. Single characters are kept.
 """
 
 import argparse
@@ -15,15 +16,15 @@ from pathlib import Path
 import numpy as np
 from fold import write_table
 from grow import parts, piece_scores
-from rows import ENGLISH, kind_files, piece_shares, read_models
+from rows import ENGLISH, kind_files, piece_shares
 from rows import LINES as ENGLISH_LINES
 from sample import PAIRS_FILE
 
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.encoder.locate import find_model
-from fairseq_lxsr.encoder.sentence_transformers_folder import text_files
 from fairseq_lxsr.errors import InputError, exit_on_input_error
 from fairseq_lxsr.text.sentencepiece_model import (
+    NORMAL,
     UNIGRAM,
     Piece,
     model_of_pieces,
@@ -44,7 +45,7 @@ KINDS = {
     "law": 0.2,
 }
 # Weight of the probabilities of the pieces, which were learnt from lists of words, too.
-LISTS = 0.1
+LISTS = 0.2
 # Pieces are dropped in so many rounds: parts of a dropped piece occur more often afterwards.
 ROUNDS = 8
 
@@ -108,13 +109,21 @@ def kept_pieces(
     return sorted(places[text] for text in kept)
 
 
-def prune(models: list[Path], text: Path, limit: int, output: Path, dtype: str) -> int:
-    """Write the mean of models with fewer pieces, and return the number of dropped pieces."""
-    encoders = read_models([str(model) for model in models])
-    encoder = encoders[0]
+def averaged(encoder: SentenceEncoder, before: SentenceEncoder) -> np.ndarray:
+    """Return the vectors of a model [V, D]: a piece that `before` has gets the mean of both."""
+    table = encoder.table.astype(np.float32)
+    rows = {symbol: row for row, symbol in enumerate(encoder.tokenizer.symbols)}
+    for row, symbol in enumerate(before.tokenizer.symbols):
+        if symbol in rows:
+            table[rows[symbol]] = (table[rows[symbol]] + before.table[row]) / 2
+    return table
+
+
+def prune(model: Path, before: Path, text: Path, limit: int, output: Path, dtype: str) -> int:
+    """Write a model with fewer pieces, and return the number of dropped pieces."""
+    encoder = SentenceEncoder.from_pretrained(model)
     tokenizer = encoder.tokenizer
-    table = np.mean([model.table for model in encoders], axis=0, dtype=np.float32)
-    _, sentencepiece = text_files(models[0], tokenizer)
+    table = averaged(encoder, SentenceEncoder.from_pretrained(before))
     scores = piece_scores(encoder)
     rows = {symbol: row for row, symbol in enumerate(tokenizer.symbols)}
     own = [rows[piece] for piece in scores]
@@ -122,15 +131,16 @@ def prune(models: list[Path], text: Path, limit: int, output: Path, dtype: str) 
     frequency += LISTS * np.exp(list(scores.values()))
     places = kept_pieces(scores, table[own], frequency, limit)
     texts = list(scores)
-    pieces = [Piece(texts[place], scores[texts[place]], 1) for place in places]
+    pieces = [Piece(texts[place], scores[texts[place]], NORMAL) for place in places]
     special = [rows[symbol] for symbol in SPECIAL]
     # Training may have added the symbol <mask>, the last row.
     mask = table[len(tokenizer.symbols) :]
     table = np.concatenate([table[special], table[own][places], mask])
-    file = read_sentencepiece(sentencepiece)
-    model = with_rule_name(model_of_pieces(pieces, UNIGRAM, file.charsmap, False), file.rule)
+    file = read_sentencepiece(tokenizer.serialized_model())
+    sentencepiece = model_of_pieces(pieces, UNIGRAM, file.charsmap, False)
     dictionary = "".join(f"{piece.text} 1\n" for piece in pieces)
-    write_table(encoder, table, [dictionary.encode(), model], output, dtype)
+    files = [dictionary.encode(), with_rule_name(sentencepiece, file.rule)]
+    write_table(encoder, table, files, output, dtype)
     return len(scores) - len(pieces)
 
 
@@ -138,7 +148,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("models", nargs="+", metavar="MODEL", help="model folders or names")
+    parser.add_argument("model", metavar="MODEL", help="folder of the trained model")
+    parser.add_argument(
+        "--before", required=True, metavar="OLDER", help="model folder or name, before grow.py"
+    )
     parser.add_argument(
         "--text", type=Path, required=True, metavar="DIR", help="output folder of collect.py"
     )
@@ -156,8 +169,8 @@ def main() -> None:
     )
     args = parser.parse_args()
     with exit_on_input_error("prune.py"):
-        models = [find_model(model) for model in args.models]
-        dropped = prune(models, args.text, args.pieces, args.output, args.dtype)
+        model, before = find_model(args.model), find_model(args.before)
+        dropped = prune(model, before, args.text, args.pieces, args.output, args.dtype)
         print(f"{args.output}: {dropped:,} pieces were dropped")
 
 

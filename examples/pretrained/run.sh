@@ -27,13 +27,15 @@ WEAK=${WEAK-ar,ca,cs,el,et,fa,fi,he,hi,hr,hu,id,is,ko,lt,lv,ro,sk,sl,sr,uk,vi}
 MODEL=$WORK/lxsr-static
 
 VOCAB=179000 HELD_OUT=100 WIDTH=256 SMALLER=64,128 SEEDS="1 2" AGAIN="0 10" UPDATES= BATCH= LIMIT=2500 WEAK_LIMIT=12000
+PIECES=177100 NEW_PIECES=6000 MANY=6000 WEAK_MANY=20000
 if [ -n "${SMOKE:-}" ]; then
     VOCAB=70 HELD_OUT=40 WIDTH=16 SMALLER=8 SEEDS=1 AGAIN=0 UPDATES=10 BATCH=64 TAUGHT= LIMIT=200 WEAK_LIMIT=300
+    PIECES=90 NEW_PIECES=20 MANY=300 WEAK_MANY=300
 fi
 
 step() { printf '\n== %s\n' "$*"; }
 
-step "1/8 Text: collect, clean and split it, learn word pieces, binarise"
+step "1/9 Text: collect, clean and split it, learn word pieces, binarise"
 # This runs every time, because DATA and SOURCES may have changed; `lxsr prepare` does nothing if the text is the same. Word
 # pieces, the teacher's embeddings and checkpoints stay: remove subwords, teacher and checkpoints of $WORK if WORDS has changed.
 python examples/pretrained/collect.py --data "$DATA" "$WORDS" --sources "$SOURCES" --exclude "$DATA"/eval/*.txt.gz \
@@ -56,14 +58,14 @@ if [ -n "$TAUGHT" ] && { [ ! -d "$WORK/subwords" ] || [ -f "$WORK/subwords/stage
 fi
 lxsr prepare "$WORK/prepare.yaml"
 
-step "2/8 Teacher: its embeddings of words and sentences"
+step "2/9 Teacher: its embeddings of words and sentences"
 if [ -n "$TAUGHT" ]; then
     [ -d "$WORK/teacher" ] || python examples/pretrained/teacher.py --text "$WORK/text" --languages "$TAUGHT" \
         --words "$WORDS" --exclude "$DATA"/eval/*.txt.gz --output "$WORK/teacher.part"
     [ -d "$WORK/teacher" ] || mv "$WORK/teacher.part" "$WORK/teacher"
 fi
 
-step "3/8 Training in three phases: each continues from the one before"
+step "3/9 Training in three phases: each continues from the one before"
 phase() { # NAME FROM UPDATES BATCH LEARNING_RATE TEMPERATURE TEACHER_WEIGHT [option ...]
     local run=$WORK/checkpoints/$seed updates=${UPDATES:-$3} batch=${BATCH:-$4} teacher=() from=()
     [ -z "$TAUGHT" ] || teacher=(--teacher-text "$WORK/teacher" --teacher-text-weight "$7")
@@ -90,12 +92,12 @@ mean=$WORK/checkpoints/mean/checkpoint_last.pt white=$WORK/checkpoints/white/che
 python examples/pretrained/average.py "${phases[@]}" --rotate --output "$mean"
 python examples/pretrained/whiten.py "$mean" --corpus "$WORK/corpus" --output "$white"
 
-step "4/8 Letters: the same text written differently gets the same word pieces"
+step "4/9 Letters: the same text written differently gets the same word pieces"
 rm -rf "$WORK/unfolded" "$WORK/folded"
 lxsr export folder --checkpoint "$white" --output "$WORK/unfolded" --dtype float32
 python examples/pretrained/fold.py "$WORK/unfolded" --output "$WORK/folded"
 
-step "5/8 All languages once more, with the new pieces"
+step "5/9 All languages once more, with the new pieces"
 again() { # NAME FROM UPDATES TEMPERATURE SAMPLE_OPTION ...: trains the model folder $WORK/NAME
     local updates=${UPDATES:-$3}
     python examples/pretrained/sample.py --text "$WORK/text" --weak "$WEAK" --weak-limit "$WEAK_LIMIT" "${@:5}" \
@@ -110,7 +112,7 @@ END
     lxsr prepare "$WORK/$1.yaml"
     lxsr train "$WORK/$1.prepared/data-bin" --from "$WORK/$2" --recipe best --order-coefficients 0 --hard-negatives none \
         --encoder-embed-dim "$WIDTH" --batch-size "${BATCH:-2048}" --max-update "$updates" --total-num-update "$updates" \
-        --warmup-updates "$((updates / 10))" --lr 0.012 --align-temperature "$4" --matryoshka "$SMALLER" \
+        --warmup-updates "$((updates / 10))" --lr "${LR:-0.012}" --align-temperature "$4" --matryoshka "$SMALLER" \
         --sampling-temperature 5 --source-temperature 5 --disable-validation --rare-subword-dropout 0 --seed 1 \
         --save-interval-updates 100 --keep-interval-updates 1 --save-dir "$WORK/checkpoints/$1"
     rm -rf "${WORK:?}/$1"
@@ -118,17 +120,26 @@ END
 }
 again all folded 480 0.05 --limit "$LIMIT"
 
-step "6/8 Weak languages, without and with lists of words; four bits a weight"
+step "6/9 Weak languages, without and with lists of words"
 lists=()
 for name in cldr wordnet panlex; do
     if compgen -G "$WORDS/words/$name.*" > /dev/null; then lists+=("$WORDS/words/$name"); fi
 done
 again weak all 240 0.1
 again words all 360 0.1 --words ${lists[@]+"${lists[@]}"}
-rm -rf "$MODEL"
-python examples/pretrained/rows.py "$WORK"/{folded,all,weak,words} --languages "$WEAK" --text "$WORK/text" --output "$MODEL"
+rm -rf "$WORK/rows"
+python examples/pretrained/rows.py "$WORK"/{folded,all,weak,words} --languages "$WEAK" --text "$WORK/text" --output "$WORK/rows"
 
-step "7/8 Scores: is a sentence's nearest neighbour its translation? (percent)"
+step "7/9 Word pieces: frequent words come in, those that matter least go; four bits a weight"
+rm -rf "$WORK/grown"
+python examples/pretrained/grow.py "$WORK/rows" --text "$WORK/text" --limit "$NEW_PIECES" --output "$WORK/grown"
+LR=0.015 again pieces grown 2400 0.05 --limit "$MANY" --weak "$WEAK,bg,da" --weak-limit "$WEAK_MANY" \
+    --words ${lists[@]+"${lists[@]}"}
+rm -rf "$MODEL"
+python examples/pretrained/prune.py "$WORK/pieces" --before "$WORK/rows" --text "$WORK/text" --pieces "$PIECES" \
+    --output "$MODEL" --dtype int4
+
+step "8/9 Scores: is a sentence's nearest neighbour its translation? (percent)"
 rm -f "$WORK/scores.jsonl"
 score() { lxsr eval "$1" --model "$MODEL" --output "$WORK/scores.jsonl" "${@:2}"; }
 # News and encyclopedia.
@@ -139,7 +150,7 @@ for codes in $TATOEBA; do
     score tatoeba --source "$prefix.${codes#*:}.txt.gz" --target "$prefix.eng.txt.gz" --lang-pairs "${codes%:*}-en"
 done
 
-step "8/8 Card"
+step "9/9 Card"
 lxsr export card --model "$MODEL" --scores "$WORK/scores.jsonl" --sources "$SOURCES"
 tar -czf "$WORK/lxsr-static.tar.gz" -C "$WORK" lxsr-static
 sha256sum "$WORK/lxsr-static.tar.gz"

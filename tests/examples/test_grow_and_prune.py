@@ -66,16 +66,25 @@ def test_new_pieces_leave_embeddings_as_they_are(model, grown):
     assert_same_directions(before, after)
 
 
-def test_pieces_that_are_the_sum_of_their_parts_are_dropped(prune, grown, tmp_path):
+def test_pieces_that_are_the_sum_of_their_parts_are_dropped(prune, model, grown, tmp_path):
     (tmp_path / "train.en").write_text("\n".join(LINES))
     (tmp_path / "pairs.yaml").write_text(f"pairs: {{en-en: {{web: {tmp_path / 'train'}}}}}")
     encoder = SentenceEncoder.from_pretrained(grown)
     pieces = len(prune.piece_scores(encoder))
-    dropped = prune.prune([grown, grown], tmp_path, pieces - 5, tmp_path / "pruned", "float32")
-    assert dropped == 5
-    pruned = SentenceEncoder.from_pretrained(tmp_path / "pruned")
+    output = tmp_path / "pruned"
+    assert prune.prune(grown, model, tmp_path, pieces - 5, output, "float32") == 5
+    pruned = SentenceEncoder.from_pretrained(output)
     assert "▁the" not in pruned.tokenizer.symbols
     assert_same_directions(encoder, pruned)
+
+
+def test_pieces_of_the_older_model_get_the_mean_of_two_vectors(prune, model, grown):
+    encoder, before = map(SentenceEncoder.from_pretrained, (grown, model))
+    size = len(before.tokenizer.symbols)
+    encoder.table = encoder.table + 1
+    table = prune.averaged(encoder, before)
+    np.testing.assert_allclose(table[:size], before.table[:size] + 0.5, atol=1e-6)
+    np.testing.assert_array_equal(table[size:], encoder.table[size:])
 
 
 def test_frequent_pieces_that_are_no_sum_of_their_parts_are_kept(prune):
