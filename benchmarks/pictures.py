@@ -22,11 +22,12 @@ QUALITY = ROOT / "benchmarks" / "quality" / "results"
 SPEED = ROOT / "benchmarks" / "speed" / "results"
 MAP = ROOT / "benchmarks" / "results" / "map.json"
 LANGUAGE_NAMES = (
-    "ar:Arabic bg:Bulgarian ca:Catalan cs:Czech da:Danish de:German el:Greek es:Spanish et:Estonian"
-    " fa:Persian fi:Finnish fr:French he:Hebrew hi:Hindi hr:Croatian hu:Hungarian id:Indonesian is:Icelandic"
-    " it:Italian ja:Japanese ko:Korean lt:Lithuanian lv:Latvian nb:Norwegian nl:Dutch pl:Polish"
-    " pt:Portuguese ro:Romanian ru:Russian sk:Slovak sl:Slovenian sr:Serbian sv:Swedish th:Thai"
-    " tr:Turkish uk:Ukrainian vi:Vietnamese zh:Chinese"
+    "ar:Arabic bg:Bulgarian ca:Catalan cs:Czech da:Danish de:German el:Greek es:Spanish"
+    " et:Estonian fa:Persian fi:Finnish fr:French he:Hebrew hi:Hindi hr:Croatian hu:Hungarian"
+    " id:Indonesian is:Icelandic it:Italian ja:Japanese ko:Korean lt:Lithuanian lv:Latvian"
+    " nb:Norwegian nl:Dutch pl:Polish pt:Portuguese ro:Romanian ru:Russian sk:Slovak"
+    " sl:Slovenian sr:Serbian sv:Swedish th:Thai tr:Turkish uk:Ukrainian vi:Vietnamese"
+    " zh:Chinese"
 )
 NAMES = dict(item.split(":") for item in LANGUAGE_NAMES.split())
 WAYS = ("cosine", "rerank 10")
