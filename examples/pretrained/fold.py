@@ -24,6 +24,7 @@ from fairseq_lxsr.text.sentencepiece_model import (
     NORMAL,
     UNIGRAM,
     Piece,
+    SentencePieceFile,
     model_of_pieces,
     read_sentencepiece,
     with_rule_name,
@@ -45,6 +46,20 @@ def folded_pieces(pieces: list[Piece]) -> dict[str, list[int]]:
     return groups
 
 
+def unigram_file(encoder: SentenceEncoder) -> SentencePieceFile:
+    """Return the SentencePiece model of an encoder.
+
+    Raises:
+        InputError: if its pieces are not those of a unigram model.
+    """
+    file = read_sentencepiece(encoder.tokenizer.serialized_model())
+    if file.kind != UNIGRAM or file.byte_fallback:
+        raise InputError(
+            f"{encoder.folder}: pieces of another kind; expected those of a unigram model"
+        )
+    return file
+
+
 def fold_model(model: Path, output: Path, dtype: str = "float32") -> int:
     """Fold a model, and return the number of pieces that were merged or removed.
 
@@ -52,32 +67,43 @@ def fold_model(model: Path, output: Path, dtype: str = "float32") -> int:
         InputError: if the model has layers, or its pieces are not those of a unigram model.
     """
     encoder = SentenceEncoder.from_pretrained(model)
-    tokenizer = encoder.tokenizer
-    file = read_sentencepiece(tokenizer.serialized_model())
-    if file.kind != UNIGRAM or file.byte_fallback:
-        raise InputError(f"{model}: pieces of another kind; expected those of a unigram model")
-    ids = tokenizer.piece_ids
+    file = unigram_file(encoder)
+    ids = encoder.tokenizer.piece_ids
     probabilities = np.exp([piece.score for piece in file.pieces])
-    special = [tokenizer.symbols.index(symbol) for symbol in SPECIAL]
-    rows = [encoder.table[special]]
+    vectors = []
     pieces = []
     for text, places in folded_pieces(file.pieces).items():
         if file.pieces[places[0]].type != NORMAL:
             continue
         weights = probabilities[places]
-        rows.append(weights[None] @ encoder.table[ids[places]] / weights.sum())
+        vectors.append(weights @ encoder.table[ids[places]] / weights.sum())
         pieces.append(Piece(text, float(np.log(weights.sum())), NORMAL))
-    # Training may have added the symbol <mask>, the last row.
-    if len(encoder.table) > len(tokenizer.symbols):
-        rows.append(encoder.table[-1:])
-    table = np.concatenate(rows).astype(np.float32)
-    charsmap = folded_charsmap(file.charsmap)
-    sentencepiece = with_rule_name(
-        model_of_pieces(pieces, UNIGRAM, charsmap, False), FOLDED.encode()
+    model_file = with_rule_name(
+        model_of_pieces(pieces, UNIGRAM, folded_charsmap(file.charsmap), False), FOLDED.encode()
     )
-    dictionary = "".join(f"{piece.text} 1\n" for piece in pieces if piece.text != MASK)
-    write_table(encoder, table, [dictionary.encode(), sentencepiece], output, dtype)
+    table = table_of_pieces(encoder, encoder.table, np.stack(vectors))
+    write_table(encoder, table, [dictionary_of(pieces), model_file], output, dtype)
     return len(encoder.table) - len(table)
+
+
+def table_of_pieces(base: SentenceEncoder, table: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """Return the table of a model with other pieces.
+
+    Args:
+        base: the model before.
+        table: its vectors, of which those of the special symbols are taken [U, D].
+        vectors: the vectors of the new pieces [V, D].
+    """
+    symbols = base.tokenizer.symbols
+    special = [symbols.index(symbol) for symbol in SPECIAL]
+    # Training may have added the symbol <mask>, the last row.
+    mask = table[len(symbols) :]
+    return np.concatenate([table[special], vectors, mask]).astype(np.float32)
+
+
+def dictionary_of(pieces: list[Piece]) -> bytes:
+    """Return the content of dict.txt."""
+    return "".join(f"{piece.text} 1\n" for piece in pieces if piece.text != MASK).encode()
 
 
 def write_table(

@@ -14,16 +14,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from fold import write_table
+from fold import unigram_file, write_table
 from rows import language_files
 from sample import PAIRS_FILE
 
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.encoder.locate import find_model
 from fairseq_lxsr.encoder.sentence_transformers_folder import text_files
-from fairseq_lxsr.errors import InputError, exit_on_input_error
+from fairseq_lxsr.errors import exit_on_input_error
 from fairseq_lxsr.preparation.new_pieces import append_pieces, count_words, learn_pieces
-from fairseq_lxsr.text.sentencepiece_model import NORMAL, UNIGRAM, read_sentencepiece
+from fairseq_lxsr.text.sentencepiece_model import NORMAL
 
 # Languages that are written without spaces: their words cannot be counted.
 WITHOUT_SPACES = {"ja", "th", "zh"}
@@ -35,16 +35,11 @@ def piece_scores(encoder: SentenceEncoder) -> dict[str, float]:
     Raises:
         InputError: if the pieces are of another kind.
     """
-    file = read_sentencepiece(encoder.tokenizer.serialized_model())
-    if file.kind != UNIGRAM or file.byte_fallback:
-        raise InputError(
-            f"{encoder.folder}: pieces of another kind; expected those of a unigram model"
-        )
-    known = set(encoder.tokenizer.symbols)
+    symbols = set(encoder.tokenizer.symbols)
     return {
         piece.text: piece.score
-        for piece in file.pieces
-        if piece.type == NORMAL and piece.text in known
+        for piece in unigram_file(encoder).pieces
+        if piece.type == NORMAL and piece.text in symbols
     }
 
 

@@ -183,13 +183,18 @@ def people_pairs(folder: Path, language: str) -> Iterator[Pair]:
         yield person.english, person.name
 
 
+def letter_of(language: str) -> re.Pattern[str]:
+    """Return the pattern of one letter of a language."""
+    codes = ALPHABETS.get(language, [language])
+    return re.compile(f"[{''.join(alphabets()[code] for code in codes)}]")
+
+
 def cleaned(pairs: Iterator[Pair], language: str) -> list[Pair]:
     """Return distinct pairs in lower case and random order.
 
     Pairs are left out if both names are the same, or if the second has no letter of its language.
     """
-    codes = ALPHABETS.get(language, [language])
-    letter = re.compile(f"[{''.join(alphabets()[code] for code in codes)}]")
+    letter = letter_of(language)
     distinct = set()
     for raw_english, raw_name in pairs:
         english = tidy(raw_english)

@@ -22,13 +22,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from names import ALPHABETS, ENGLISH, LANGUAGES, Pair, write_pairs
+from names import ENGLISH, LANGUAGES, Pair, letter_of, write_pairs
 
 from fairseq_lxsr.characters import visible
 from fairseq_lxsr.errors import InputError, exit_on_input_error
 from fairseq_lxsr.machine import is_missing
 from fairseq_lxsr.preparation.catalogues import parse_catalogue
-from fairseq_lxsr.preparation.clean import alphabets
 
 SEE_HELP = "see --help"
 # Languages that a program lacks in Debian 12.
@@ -364,8 +363,7 @@ def is_kept(english: str, text: str, letter: re.Pattern[str]) -> bool:
 
 def cleaned(pairs: Iterator[Pair], language: str) -> list[Pair]:
     """Return clean pairs in random order. Of pairs that differ in case only, one is kept."""
-    codes = ALPHABETS.get(language, [language])
-    letter = re.compile(f"[{''.join(alphabets()[code] for code in codes)}]")
+    letter = letter_of(language)
     distinct: dict[Pair, Pair] = {}
     # Sorted, because the order of the pairs of a source is not always the same.
     for raw_english, raw_text in sorted(pairs):

@@ -10,11 +10,12 @@ parts, which replace it if it is dropped. Single characters are kept.
 """
 
 import argparse
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from fold import write_table
+from fold import dictionary_of, table_of_pieces, unigram_file, write_table
 from grow import parts, piece_scores
 from rows import ENGLISH, kind_files, piece_shares
 from rows import LINES as ENGLISH_LINES
@@ -28,10 +29,8 @@ from fairseq_lxsr.text.sentencepiece_model import (
     UNIGRAM,
     Piece,
     model_of_pieces,
-    read_sentencepiece,
     with_rule_name,
 )
-from fairseq_lxsr.text.tokenizer import SPECIAL
 
 # Number of lines that are read of each kind of text of a language other than English.
 LINES = 20_000
@@ -69,7 +68,7 @@ def frequencies(
     return total / (len(texts) - 1 + ENGLISH)
 
 
-def kept_pieces(
+def important_pieces(
     scores: Mapping[str, float], vectors: np.ndarray, frequency: np.ndarray, limit: int
 ) -> list[int]:
     """Return the places of the pieces that matter most, in ascending order.
@@ -84,29 +83,47 @@ def kept_pieces(
         InputError: if there are more single characters than that.
     """
     places = {text: place for place, text in enumerate(scores)}
-    kept = dict(scores)
+    remaining = dict(scores)
     frequency = frequency.copy()
-    for remaining in range(ROUNDS, 0, -1):
-        segmentations = {text: parts(text, kept) for text in kept}
-        candidates = [text for text, pieces in segmentations.items() if pieces]
-        excess = len(kept) - limit
-        if excess > len(candidates):
+    for rounds in range(ROUNDS, 0, -1):
+        segmentations = {text: parts(text, remaining) for text in remaining}
+        divisible = {text: pieces for text, pieces in segmentations.items() if pieces}
+        excess = len(remaining) - limit
+        if excess > len(divisible):
             raise InputError(
                 f"--pieces {limit}: less than the number of characters;"
-                f" expected at least {len(kept) - len(candidates)}"
+                f" expected at least {len(remaining) - len(divisible)}"
             )
-        sums = np.zeros((len(candidates), vectors.shape[1]), dtype=np.float32)
-        for row, text in enumerate(candidates):
-            for part in segmentations[text]:
-                sums[row] += vectors[places[part]]
-        own = [places[text] for text in candidates]
-        importance = frequency[own] * np.square(vectors[own] - sums).sum(axis=1)
-        for row in np.argsort(importance, kind="stable")[: -(-excess // remaining)]:
-            text = candidates[row]
-            for part in segmentations[text]:
+        importance = importances(divisible, places, vectors, frequency)
+        texts = list(divisible)
+        for index in np.argsort(importance, kind="stable")[: math.ceil(excess / rounds)]:
+            text = texts[index]
+            for part in divisible[text]:
                 frequency[places[part]] += frequency[places[text]]
-            del kept[text]
-    return sorted(places[text] for text in kept)
+            del remaining[text]
+    return sorted(places[text] for text in remaining)
+
+
+def importances(
+    segmentations: Mapping[str, list[str]],
+    places: Mapping[str, int],
+    vectors: np.ndarray,
+    frequency: np.ndarray,
+) -> np.ndarray:
+    """Return the importance of each piece in `segmentations` [N].
+
+    Args:
+        segmentations: the parts that replace each piece.
+        places: place of each piece in `vectors`.
+        vectors: the vectors of the pieces [V, D].
+        frequency: how often each piece occurs [V].
+    """
+    sums = np.zeros((len(segmentations), vectors.shape[1]), dtype=np.float32)
+    for row, pieces in enumerate(segmentations.values()):
+        for part in pieces:
+            sums[row] += vectors[places[part]]
+    rows = [places[text] for text in segmentations]
+    return np.asarray(frequency[rows] * np.square(vectors[rows] - sums).sum(axis=1))
 
 
 def averaged(encoder: SentenceEncoder, before: SentenceEncoder) -> np.ndarray:
@@ -122,25 +139,21 @@ def averaged(encoder: SentenceEncoder, before: SentenceEncoder) -> np.ndarray:
 def prune(model: Path, before: Path, text: Path, limit: int, output: Path, dtype: str) -> int:
     """Write a model with fewer pieces, and return the number of dropped pieces."""
     encoder = SentenceEncoder.from_pretrained(model)
-    tokenizer = encoder.tokenizer
-    table = averaged(encoder, SentenceEncoder.from_pretrained(before))
+    file = unigram_file(encoder)
     scores = piece_scores(encoder)
-    rows = {symbol: row for row, symbol in enumerate(tokenizer.symbols)}
-    own = [rows[piece] for piece in scores]
-    frequency = frequencies(encoder, kind_files(text / PAIRS_FILE))[own]
+    symbols = {symbol: row for row, symbol in enumerate(encoder.tokenizer.symbols)}
+    rows = [symbols[text] for text in scores]
+    table = averaged(encoder, SentenceEncoder.from_pretrained(before))
+    vectors = table[rows]
+    frequency = frequencies(encoder, kind_files(text / PAIRS_FILE))[rows]
     frequency += LISTS * np.exp(list(scores.values()))
-    places = kept_pieces(scores, table[own], frequency, limit)
+    places = important_pieces(scores, vectors, frequency, limit)
     texts = list(scores)
     pieces = [Piece(texts[place], scores[texts[place]], NORMAL) for place in places]
-    special = [rows[symbol] for symbol in SPECIAL]
-    # Training may have added the symbol <mask>, the last row.
-    mask = table[len(tokenizer.symbols) :]
-    table = np.concatenate([table[special], table[own][places], mask])
-    file = read_sentencepiece(tokenizer.serialized_model())
     sentencepiece = model_of_pieces(pieces, UNIGRAM, file.charsmap, False)
-    dictionary = "".join(f"{piece.text} 1\n" for piece in pieces)
-    files = [dictionary.encode(), with_rule_name(sentencepiece, file.rule)]
-    write_table(encoder, table, files, output, dtype)
+    sentencepiece = with_rule_name(sentencepiece, file.rule)
+    table = table_of_pieces(encoder, table, vectors[places])
+    write_table(encoder, table, [dictionary_of(pieces), sentencepiece], output, dtype)
     return len(scores) - len(pieces)
 
 

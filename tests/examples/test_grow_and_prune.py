@@ -6,6 +6,7 @@ from conftest import ROOT, load_script
 from random_model import write_model
 
 from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.errors import InputError
 
 SCORES = {"▁": -3.0, "a": -2.0, "b": -2.0, "ab": -3.0, "▁ab": -4.0, "▁a": -3.5}
 LINES = ["the tree", "the stone nose", "one tree here", "lost in the tree"] * 20
@@ -92,15 +93,15 @@ def test_frequent_pieces_that_are_no_sum_of_their_parts_are_kept(prune):
     scores = {"a": -1.0, "b": -1.0, "ab": -3.0, "aa": -3.0, "aab": -4.0}
     frequency = np.array([0.2, 0.2, 0.2, 0.1, 0.3])
     # aab is 0.5 from ab + a, and aa 1 from a + a.
-    assert prune.kept_pieces(scores, vectors, frequency, 4) == [0, 1, 3, 4]
-    assert prune.kept_pieces(scores, vectors, frequency, 3) == [0, 1, 3]
-    with pytest.raises(prune.InputError, match="expected at least 2"):
-        prune.kept_pieces(scores, vectors, frequency, 1)
+    assert prune.important_pieces(scores, vectors, frequency, 4) == [0, 1, 3, 4]
+    assert prune.important_pieces(scores, vectors, frequency, 3) == [0, 1, 3]
+    with pytest.raises(InputError, match="expected at least 2"):
+        prune.important_pieces(scores, vectors, frequency, 1)
 
 
 @pytest.mark.parametrize("name", ["grow", "prune"])
 def test_pieces_of_another_kind_are_refused(name, request, tmp_path):
     script = request.getfixturevalue(name)
     model = write_model(tmp_path / "model", num_layers=0, gated=True)
-    with pytest.raises(script.InputError, match="expected those of a unigram model"):
+    with pytest.raises(InputError, match="expected those of a unigram model"):
         script.piece_scores(SentenceEncoder.from_pretrained(model))

@@ -9,6 +9,7 @@ from conftest import ROOT, load_script, main_here, refused
 from test_names import catalogue, write
 
 from fairseq_lxsr.files.lines import read_parallel
+from fairseq_lxsr.preparation.clean import alphabets
 
 PROPERTIES = "chrome/{0}/locale/{0}/global/text.properties"
 FTL = "localization/{}/toolkit/text.ftl"
@@ -44,8 +45,8 @@ def script():
 @pytest.fixture
 def letters(script):
     """A word of each language, in its own letters."""
-    alphabets = script.alphabets()
-    return {language: alphabets[language][:3] for language in script.LANGUAGES}
+    letters = alphabets()
+    return {language: letters[language][:3] for language in script.LANGUAGES}
 
 
 @pytest.fixture
