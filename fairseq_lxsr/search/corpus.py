@@ -217,14 +217,7 @@ class CorpusIndex:
         check_text_list("sentences", sentences)
         if ids is not None:
             check_text_list("ids", ids)
-        fingerprint = fingerprint or getattr(encode, "fingerprint", "")
-        if not fingerprint:
-            raise InputError(
-                "encode is a function, so its model is unknown; pass fingerprint too, or an encoder"
-            )
-        encoder_folder = getattr(encode, "folder", None)
-        if not model_folder and encoder_folder:
-            model_folder = str(Path(encoder_folder).resolve())
+        fingerprint, model_folder = _model_of(encode, fingerprint, model_folder)
         if truncate_dim is not None:
             fingerprint = truncated_fingerprint(fingerprint, truncate_dim)
         if hybrid and not passages:
@@ -746,6 +739,23 @@ def _above(hits: list[list[Hit]], score_threshold: float | None) -> list[list[Hi
     return [
         [hit for hit in hits_of_query if hit.score >= score_threshold] for hits_of_query in hits
     ]
+
+
+def _model_of(encode: Any, fingerprint: str, model_folder: str) -> tuple[str, str]:
+    """Return the fingerprint and the folder of a model; those that are empty are the encoder's.
+
+    Raises:
+        InputError: if the fingerprint is unknown.
+    """
+    fingerprint = fingerprint or getattr(encode, "fingerprint", "")
+    if not fingerprint:
+        raise InputError(
+            "encode is a function, so its model is unknown; pass fingerprint too, or an encoder"
+        )
+    folder = getattr(encode, "folder", None)
+    if not model_folder and folder:
+        model_folder = str(Path(folder).resolve())
+    return fingerprint, model_folder
 
 
 def _embed_function(encode: Any) -> EmbedText:
