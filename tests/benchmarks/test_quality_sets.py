@@ -5,7 +5,16 @@ import string
 import numpy as np
 import toy
 
-from benchmarks.quality.pretrained import clusters, similarities
+from benchmarks.quality.pretrained import (
+    clusters,
+    hits,
+    judged_pairs,
+    mean_precision,
+    mean_similarities,
+    percentages,
+    remembering,
+    similarities,
+)
 from benchmarks.quality.sets import contrast, distractors, minimal_pairs, retrieval
 from fairseq_lxsr.embeddings import Text
 from fairseq_lxsr.evaluation.protocols.minimal_pairs import score_minimal_pairs
@@ -138,14 +147,55 @@ def test_similarities_are_those_of_a_language_and_of_english_beside_it(tmp_path)
     ):
         text = "".join(f"{one},{other},{score}\n" for one, other, score in rows)
         (tmp_path / "sts" / f"stsb-{code}-test.csv").write_text(text)
-    assert similarities(bag, tmp_path) == {
+    assert similarities(*judged_pairs(bag, tmp_path)) == {
         "within": {"de": 100, "en": 100},
         "English": {"de": 100, "en": 100},
     }
     (tmp_path / "sts" / "stsb-de-test.csv").write_text("abc,xyz,0\nabc,abd,3\nxyz,abc,5\n")
     # its first beside their second
-    assert similarities(bag, tmp_path)["English"] == {"de": 100, "en": 100}
-    assert similarities(bag, tmp_path)["within"]["de"] < 100
+    assert similarities(*judged_pairs(bag, tmp_path))["English"] == {"de": 100, "en": 100}
+    assert similarities(*judged_pairs(bag, tmp_path))["within"]["de"] < 100
+
+
+def test_a_mean_similarity_is_over_the_languages_but_english():
+    scores = {"en": np.arange(200.0), "de": np.arange(200.0), "fr": np.arange(200.0)}
+    cosines = {"en": -scores["en"], "de": scores["de"], "fr": scores["fr"] % 100}
+    expected = similarities({"within": cosines}, scores)["within"]
+    assert expected["en"] == -100
+    mean, half = mean_similarities({"within": cosines}, scores)["within"]
+    assert mean == (expected["de"] + expected["fr"]) / 2
+    # The standard error of a correlation r of N pairs is about (1 - r²) / √N.
+    assert 0.5 < half / (1.96 * 50 * (1 - (expected["fr"] / 100) ** 2) / 200**0.5) < 2
+    assert mean_similarities({"within": {}}, {}) == {}
+
+
+def test_hits_and_their_mean():
+    source = np.eye(4, dtype=np.float32)
+    target = source[[0, 1, 2, 2]]
+    found = hits(source, target)
+    assert found[1].tolist() == [True, True, True, False]
+    assert percentages(found)[1] == 75
+    whole = np.array([[1, 1, 1, 1], [1, 1, 1, 1]])
+    half = np.array([[1, 1, 0, 0], [1, 1, 0, 0]])
+    # 50 % of four sentences: a standard error of 25 points; half of it beside one without error.
+    assert mean_precision([half], False) == (50, 49)
+    assert mean_precision([half, whole], False) == (75, 24.5)
+    # The same sentences fail in both languages, so a second language tells nothing new.
+    assert mean_precision([half, half], True) == (50, 49)
+    assert mean_precision([half, half], False) == (50, 34.65)
+
+
+def test_a_text_is_encoded_once():
+    asked = []
+
+    def encode(texts):
+        asked.extend(texts)
+        return bag(texts)
+
+    remembers = remembering(encode)
+    assert (remembers(["a", "b", "a"]) == bag(["a", "b", "a"])).all()
+    assert (remembers(["b", "c"]) == bag(["b", "c"])).all()
+    assert asked == ["a", "b", "c"]
 
 
 def test_clusters_are_sentences_in_all_languages(tmp_path):
