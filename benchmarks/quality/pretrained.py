@@ -68,6 +68,8 @@ CLUSTERS = 200
 
 # A mean, and half of its interval.
 Interval = tuple[float, float]
+# Cosine similarities of pairs of sentences: `within` or `English`, language, cosines [N].
+Cosines = dict[str, dict[str, np.ndarray]]
 
 
 def encoder(name: str, threads: int = 1) -> Encode:
@@ -147,9 +149,9 @@ def retrieval(encode: Encode, data: Path) -> dict[str, dict[str, np.ndarray]]:
     return scores
 
 
-def percentages(found: np.ndarray) -> list[float]:
-    """Return P@1 in percent from English and into English."""
-    return [round(100 * float(share), 2) for share in found.mean(axis=1)]
+def percentages(language_hits: np.ndarray) -> list[float]:
+    """Return P@1 in percent from English and into English, of hits [2, N]."""
+    return [round(100 * float(share), 2) for share in language_hits.mean(axis=1)]
 
 
 def mean_precision(by_language: Sequence[np.ndarray], is_multilingual: bool) -> Interval:
@@ -160,7 +162,7 @@ def mean_precision(by_language: Sequence[np.ndarray], is_multilingual: bool) -> 
         is_multilingual: whether all languages have the same sentences, whose hits then depend on
             each other.
     """
-    sentences = [100 * found.mean(axis=0) for found in by_language]
+    sentences = [100 * language_hits.mean(axis=0) for language_hits in by_language]
     if is_multilingual:
         sentences = [np.mean(sentences, axis=0)]
     mean = fmean(float(values.mean()) for values in sentences)
@@ -168,18 +170,22 @@ def mean_precision(by_language: Sequence[np.ndarray], is_multilingual: bool) -> 
     return round(mean, 2), round(STANDARD_ERRORS * math.sqrt(variance), 2)
 
 
-def means(scores: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, dict[str, Interval]]:
-    """Return the mean P@1 of each set over the shared, the other and all languages."""
+def means(set_hits: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, dict[str, Interval]]:
+    """Return the mean P@1 of each set over the shared, the other and all languages.
+
+    The hits are those that `retrieval` returns.
+    """
     by_set: dict[str, dict[str, Interval]] = {}
-    for name, found in scores.items():
-        shared = [found[language] for language in found if language in SHARED_LANGUAGES]
-        others = [found[language] for language in found if language not in SHARED_LANGUAGES]
-        groups = {"shared": shared, "others": others, "all": shared + others}
-        by_set[name] = {}
-        for group, of_languages in groups.items():
-            if of_languages:
-                is_multilingual = name in MULTILINGUAL_SETS
-                by_set[name][group] = mean_precision(of_languages, is_multilingual)
+    for name, by_language in set_hits.items():
+        groups: dict[str, list[np.ndarray]] = {"shared": [], "others": [], "all": []}
+        for language, language_hits in by_language.items():
+            groups["shared" if language in SHARED_LANGUAGES else "others"].append(language_hits)
+            groups["all"].append(language_hits)
+        by_set[name] = {
+            group: mean_precision(group_hits, name in MULTILINGUAL_SETS)
+            for group, group_hits in groups.items()
+            if group_hits
+        }
     return by_set
 
 
@@ -192,9 +198,6 @@ def classes(encode: Encode, data: Path) -> dict[str, Any]:
             languages = [file.name.split(".")[0] for file in folder.glob("*.test.tsv.gz")]
             scores[name] = classification(encode, folder, languages)
     return scores
-
-
-Cosines = dict[str, dict[str, np.ndarray]]
 
 
 def judged_pairs(encode: Encode, data: Path) -> tuple[Cosines, dict[str, np.ndarray]]:
@@ -252,7 +255,8 @@ def mean_similarities(
         languages = [language for language in by_language if language != "en"]
         values = [
             fmean(
-                correlation(by_language[one][drawn], human_scores[one][drawn]) for one in languages
+                correlation(by_language[language][drawn], human_scores[language][drawn])
+                for language in languages
             )
             for drawn in draws
         ]
@@ -330,11 +334,13 @@ def seconds(function: Callable[[], object]) -> float:
 def measure(name: str, data: Path) -> dict[str, Any]:
     """Return all scores of a model, and its speed."""
     encode = remembering(encoder(name, os.cpu_count() or 1))
-    found = retrieval(encode, data)
+    set_hits = retrieval(encode, data)
     scores: dict[str, Any] = {}
-    for set_name, by_language in found.items():
-        scores[set_name] = {language: percentages(of) for language, of in by_language.items()}
-    scores["means"] = means(found)
+    for set_name, by_language in set_hits.items():
+        scores[set_name] = {
+            language: percentages(language_hits) for language, language_hits in by_language.items()
+        }
+    scores["means"] = means(set_hits)
     scores["classes"] = classes(encode, data)
     pairs = judged_pairs(encode, data)
     scores["STS"] = similarities(*pairs)
