@@ -4,12 +4,14 @@ python examples/pretrained/grow.py MODEL --text work/static/text --limit 6000 --
 
 At most LIMIT pieces are added for each language, learnt by byte-pair encoding from the text that
 `collect.py` wrote. The vector of a new piece is the sum of the vectors of its parts, so embeddings
-keep their directions until the model is trained further. `prune.py` then drops the pieces that
-change embeddings least.
+keep their directions until the model is trained further. Hebrew words also become pieces that
+follow a prefix, with the same vectors. `prune.py` then drops the pieces that change embeddings
+least.
 """
 
 import argparse
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -23,10 +25,18 @@ from fairseq_lxsr.encoder.locate import find_model
 from fairseq_lxsr.encoder.sentence_transformers_folder import text_files
 from fairseq_lxsr.errors import exit_on_input_error
 from fairseq_lxsr.preparation.new_pieces import append_pieces, count_words, learn_pieces
-from fairseq_lxsr.text.sentencepiece_model import NORMAL
+from fairseq_lxsr.text.sentencepiece_model import (
+    NORMAL,
+    Piece,
+    read_sentencepiece,
+    with_pieces,
+)
+from fairseq_lxsr.text.words import WORD_START
 
 # Languages that are written without spaces: their words cannot be counted.
 WITHOUT_SPACES = {"ja", "th", "zh"}
+# A Hebrew word. Words such as *the*, *and* and *to* are letters before it, without a space.
+PREFIXED = re.compile(WORD_START + "[א-ת]{3,}")
 
 
 def piece_scores(encoder: SentenceEncoder) -> dict[str, float]:
@@ -68,13 +78,32 @@ def parts(text: str, scores: Mapping[str, float]) -> list[str]:
     return segmentation[::-1]
 
 
+def words_after_prefixes(scores: Mapping[str, float]) -> list[Piece]:
+    """Return pieces for Hebrew words after a prefix.
+
+        words_after_prefixes({"▁בית": -8.0})  # the piece בית
+
+    A piece has the score of its word without a prefix, so that a word of a prefix and a known word
+    is split between the two.
+
+    Args:
+        scores: score of each piece of a unigram model.
+    """
+    pieces = []
+    for text, score in scores.items():
+        word = text.removeprefix(WORD_START)
+        if PREFIXED.fullmatch(text) and word not in scores:
+            pieces.append(Piece(word, score, NORMAL))
+    return pieces
+
+
 def grow(model: Path, texts: Mapping[str, list[Path]], limit: int, output: Path) -> int:
     """Write a model with more pieces, and return their number.
 
     Args:
         model: folder of a model without layers.
         texts: files of each language, one sentence a line.
-        limit: maximum number of new pieces of a language.
+        limit: maximum number of new pieces of a language, without words after prefixes.
         output: model folder to write, in float32.
 
     Raises:
@@ -100,10 +129,25 @@ def grow(model: Path, texts: Mapping[str, list[Path]], limit: int, output: Path)
     added = np.empty((len(new), encoder.table.shape[1]), dtype=np.float32)
     for place, text in enumerate(new):
         added[place] = encoder.table[[rows[part] for part in parts(text, scores)]].sum(axis=0)
+    table = np.concatenate([encoder.table[: len(symbols)], added])
     # Training may have added the symbol <mask>, the last row.
-    table = np.concatenate([encoder.table[: len(symbols)], added, encoder.table[len(symbols) :]])
+    mask = encoder.table[len(symbols) :]
+    rows |= {text: len(symbols) + place for place, text in enumerate(new)}
+    file = read_sentencepiece(sentencepiece)
+    prefixed = words_after_prefixes({piece.text: piece.score for piece in file.pieces})
+    prefixed = [piece for piece in prefixed if WORD_START + piece.text in rows]
+    sentencepiece = with_pieces(sentencepiece, prefixed)
+    copied = table[[rows[WORD_START + piece.text] for piece in prefixed]]
+    new += [piece.text for piece in prefixed]
+    print(f"{len(prefixed):,} new pieces for Hebrew words after a prefix")
     entries = "".join(f"{text} 1\n" for text in new)
-    write_table(encoder, table, [dictionary + entries.encode(), sentencepiece], output, "float32")
+    write_table(
+        encoder,
+        np.concatenate([table, copied, mask]),
+        [dictionary + entries.encode(), sentencepiece],
+        output,
+        "float32",
+    )
     return len(new)
 
 

@@ -1,4 +1,4 @@
-"""Questions and sentences of single languages, for the word pieces and the teacher.
+"""Questions and sentences of single languages: for the word pieces, the teacher, and prune.py.
 
 python examples/pretrained/monolingual.py --questions topics --sentences server/data \
     --exclude FILE ... --output DIR
@@ -6,8 +6,9 @@ python examples/pretrained/monolingual.py --questions topics --sentences server/
 The questions are the training questions of MIRACL and Mr. TyDi, which people asked about articles
 of Wikipedia, from the repository castorini/anserini-tools. The sentences were collected for Common
 Voice, from the repository common-voice/common-voice, without its text of Wikipedia. The files
-DIR/questions/LANG.txt and DIR/monolingual/LANG.txt are for pieces.py and teacher.py. Long and
-repeated lines are omitted, as are sentences of the evaluation text FILE.
+DIR/questions/LANG.txt and DIR/monolingual/LANG.txt are for pieces.py and teacher.py, and prune.py
+counts pieces in monolingual and in the sentences of other languages, DIR/everyday/LANG.txt. Long
+and repeated lines are omitted, as are sentences of the evaluation text FILE.
 """
 
 import argparse
@@ -30,6 +31,12 @@ SENTENCES |= {
     "it": [COLLECTED, "it/frasi.txt"],
     "zh": [COLLECTED.format("zh-CN"), COLLECTED.format("zh-TW")],
 }
+# Languages that the teacher does not read, and Arabic.
+EVERYDAY = {language: [COLLECTED] for language in ("ar", "ca", "cs", "el", "fa", "fi", "hi", "hu")}
+EVERYDAY |= {language: [COLLECTED] for language in ("id", "lv", "ro", "sk", "sr", "uk", "vi")}
+EVERYDAY["et"] = ["{}/est-common-voice-10k.txt"]
+# Folders of the sentences, and the files of their languages.
+FOLDERS = {"monolingual": SENTENCES, "everyday": EVERYDAY}
 CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 # Exclusive maximum length of a line in characters.
 LONGEST = 200
@@ -107,16 +114,17 @@ def main() -> None:
     args = parser.parse_args()
     with exit_on_input_error("monolingual.py"):
         questions = files_in(args.questions, QUESTIONS)
-        sentences = files_in(args.sentences, SENTENCES)
+        sentences = {name: files_in(args.sentences, files) for name, files in FOLDERS.items()}
         excluded = set()
         for file in args.exclude:
             excluded.update(map(comparable, read_lines(file, is_sentence=False)))
         for language, paths in questions.items():
             lines = [question for path in paths for question in questions_in(path)]
             write_lines(args.output / "questions" / f"{language}.txt", lines, excluded)
-        for language, paths in sentences.items():
-            lines = [line for path in paths for line in read_lines(path)]
-            write_lines(args.output / "monolingual" / f"{language}.txt", lines, excluded)
+        for folder, files in sentences.items():
+            for language, paths in files.items():
+                lines = [line for path in paths for line in read_lines(path)]
+                write_lines(args.output / folder / f"{language}.txt", lines, excluded)
 
 
 if __name__ == "__main__":

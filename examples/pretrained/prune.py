@@ -6,12 +6,13 @@ python examples/pretrained/prune.py MODEL --before OLDER --text work/static/text
 `grow.py` gave OLDER more pieces, and MODEL was trained from there. A piece of OLDER gets the mean
 of its two vectors, so that what OLDER learnt from other text is not lost. The importance of a piece
 is its frequency times the squared distance between its vector and the sum of the vectors of its
-parts, which replace it if it is dropped. Single characters are kept.
+parts, which replace it if it is dropped. Single characters are kept. With --sentences, pieces are
+also counted in the sentences of monolingual.py.
 """
 
 import argparse
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -32,18 +33,24 @@ from fairseq_lxsr.text.sentencepiece_model import (
     with_rule_name,
 )
 
+# Kind of the sentences of --sentences.
+SENTENCES = "sentences"
 # Number of lines that are read of each kind of text of a language other than English.
 LINES = 20_000
 # Weight of a kind of text, if it is not 1: people search everyday sentences more than laws.
 KINDS = {
     "everyday": 3.0,
+    SENTENCES: 3.0,
     "commands": 1.5,
     "interface": 0.5,
     "software": 0.4,
     "manuals": 0.3,
     "law": 0.2,
 }
-# Weight of the probabilities of the pieces, which were learnt from lists of words, too.
+# Weight of a language, if it is not 1. English is one side of all pairs. The others are those in
+# which the fewest sentences are found.
+LANGUAGES = {"en": ENGLISH, "he": 4.0, "et": 3.0, "lv": 2.0, "sk": 2.0, "sl": 2.0}
+# Weight of the probabilities of the older pieces, which were learnt from lists of words, too.
 LISTS = 0.2
 # Pieces are dropped in so many rounds: parts of a dropped piece occur more often afterwards.
 ROUNDS = 8
@@ -59,13 +66,14 @@ def frequencies(
         texts: the files of each language and kind.
     """
     total = np.zeros(len(encoder.table))
+    total_weight = 0.0
     for language, kinds in texts.items():
-        is_english = language == "en"
-        shares = piece_shares(encoder, kinds, ENGLISH_LINES if is_english else LINES)
+        shares = piece_shares(encoder, kinds, ENGLISH_LINES if language == "en" else LINES)
         weights = [KINDS.get(kind, 1.0) for kind in shares]
-        mean = np.average(list(shares.values()), axis=0, weights=weights)
-        total += mean * (ENGLISH if is_english else 1)
-    return total / (len(texts) - 1 + ENGLISH)
+        weight = LANGUAGES.get(language, 1.0)
+        total += weight * np.average(list(shares.values()), axis=0, weights=weights)
+        total_weight += weight
+    return total / total_weight
 
 
 def important_pieces(
@@ -136,20 +144,47 @@ def averaged(encoder: SentenceEncoder, before: SentenceEncoder) -> np.ndarray:
     return table
 
 
-def prune(model: Path, before: Path, text: Path, limit: int, output: Path, dtype: str) -> int:
+def counted_texts(pairs_file: Path, folders: Sequence[Path]) -> dict[str, dict[str, list[Path]]]:
+    """Return the files of each language and kind of text in which pieces are counted.
+
+    Args:
+        pairs_file: file of `collect.py` that lists the training text.
+        folders: folders of further sentences LANG.txt, for languages of the training text.
+    """
+    texts = kind_files(pairs_file)
+    for folder in folders:
+        for file in folder.glob("*.txt"):
+            if file.stem in texts:
+                texts[file.stem].setdefault(SENTENCES, []).append(file)
+    return texts
+
+
+def prune(
+    model: Path,
+    before: Path,
+    texts: Mapping[str, Mapping[str, list[Path]]],
+    limit: int,
+    output: Path,
+    dtype: str,
+) -> int:
     """Write a model with fewer pieces, and return the number of dropped pieces."""
     encoder = SentenceEncoder.from_pretrained(model)
+    older = SentenceEncoder.from_pretrained(before)
     file = unigram_file(encoder)
     scores = piece_scores(encoder)
     symbols = {symbol: row for row, symbol in enumerate(encoder.tokenizer.symbols)}
     rows = [symbols[text] for text in scores]
-    table = averaged(encoder, SentenceEncoder.from_pretrained(before))
+    table = averaged(encoder, older)
     vectors = table[rows]
-    frequency = frequencies(encoder, kind_files(text / PAIRS_FILE))[rows]
-    frequency += LISTS * np.exp(list(scores.values()))
+    frequency = frequencies(encoder, texts)[rows]
+    older_symbols = set(older.tokenizer.symbols)
+    for place, (text, score) in enumerate(scores.items()):
+        # grow.py made the scores of the others up.
+        if text in older_symbols:
+            frequency[place] += LISTS * math.exp(score)
     places = important_pieces(scores, vectors, frequency, limit)
-    texts = list(scores)
-    pieces = [Piece(texts[place], scores[texts[place]], NORMAL) for place in places]
+    names = list(scores)
+    pieces = [Piece(names[place], scores[names[place]], NORMAL) for place in places]
     sentencepiece = model_of_pieces(pieces, UNIGRAM, file.charsmap, False)
     sentencepiece = with_rule_name(sentencepiece, file.rule)
     table = table_of_pieces(encoder, table, vectors[places])
@@ -169,6 +204,14 @@ def main() -> None:
         "--text", type=Path, required=True, metavar="DIR", help="output folder of collect.py"
     )
     parser.add_argument(
+        "--sentences",
+        type=Path,
+        nargs="*",
+        default=[],
+        metavar="DIR",
+        help="folders of sentences of monolingual.py",
+    )
+    parser.add_argument(
         "--pieces", type=int, required=True, metavar="N", help="number of pieces to keep"
     )
     parser.add_argument(
@@ -183,7 +226,8 @@ def main() -> None:
     args = parser.parse_args()
     with exit_on_input_error("prune.py"):
         model, before = find_model(args.model), find_model(args.before)
-        dropped = prune(model, before, args.text, args.pieces, args.output, args.dtype)
+        texts = counted_texts(args.text / PAIRS_FILE, args.sentences)
+        dropped = prune(model, before, texts, args.pieces, args.output, args.dtype)
         print(f"{args.output}: {dropped:,} pieces were dropped")
 
 

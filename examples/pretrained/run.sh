@@ -3,7 +3,7 @@
 #
 #   DATA=DIR bash examples/pretrained/run.sh [option of fairseq-train ...]
 #                        DIR has the text that sources.json names, and evaluation text in DIR/eval; WORDS=DIR has words/,
-#                        forms/, phrases/, questions/ and monolingual/
+#                        forms/, phrases/, questions/, monolingual/ and everyday/
 #   SMOKE=1 DATA=DIR ... the same commands with few pieces and updates and no teacher, to check that they run
 # After an interruption, the same command continues where it stopped.
 set -euo pipefail
@@ -133,11 +133,15 @@ python examples/pretrained/rows.py "$WORK"/{folded,all,weak,words} --languages "
 step "7/9 Word pieces: frequent words come in, those that matter least go; four bits a weight"
 rm -rf "$WORK/grown"
 python examples/pretrained/grow.py "$WORK/rows" --text "$WORK/text" --limit "$NEW_PIECES" --output "$WORK/grown"
-LR=0.015 again pieces grown 2400 0.05 --limit "$MANY" --weak "$WEAK,bg,da" --weak-limit "$WEAK_MANY" \
-    --words ${lists[@]+"${lists[@]}"}
-rm -rf "$MODEL"
-python examples/pretrained/prune.py "$WORK/pieces" --before "$WORK/rows" --text "$WORK/text" --pieces "$PIECES" \
-    --output "$MODEL" --dtype int4
+more=(--limit "$MANY" --weak "$WEAK,bg,da" --weak-limit "$WEAK_MANY" --words ${lists[@]+"${lists[@]}"})
+LR=0.015 again pieces grown 2400 0.05 "${more[@]}"
+LR=0.015 again plain grown 2400 0.05 "${more[@]}" --without headings
+both=$WORK/checkpoints/both/checkpoint_last.pt
+python examples/pretrained/average.py "$WORK"/checkpoints/{pieces,plain}/checkpoint_last.pt --output "$both"
+rm -rf "$WORK/both" "$MODEL"
+lxsr export folder --checkpoint "$both" --output "$WORK/both" --dtype float32
+python examples/pretrained/prune.py "$WORK/both" --before "$WORK/rows" --text "$WORK/text" \
+    --sentences "$WORDS"/{monolingual,everyday} --pieces "$PIECES" --output "$MODEL" --dtype int4
 
 step "8/9 Scores: is a sentence's nearest neighbour its translation? (percent)"
 rm -f "$WORK/scores.jsonl"

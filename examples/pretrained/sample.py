@@ -73,7 +73,7 @@ def sample(args: argparse.Namespace) -> dict[str, dict[str, str]]:
         if limit == 0:
             continue
         for kind, prefix in collected.get(pair, {}).items():
-            if kind != WORDS:
+            if kind not in (WORDS, args.without):
                 sides = [Path(f"{prefix}.{language}") for language in languages]
                 draw(sides, args.output / kind, pair, limit)
                 files.setdefault(pair, {})[kind] = f"{args.output / kind}.{pair}"
@@ -105,6 +105,7 @@ def main() -> None:
     parser.add_argument(
         "--words", type=Path, nargs="*", default=[], metavar="PREFIX", help="lists of words"
     )
+    parser.add_argument("--without", metavar="KIND", help="a kind of text that is left out")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder to write")
     args = parser.parse_args()
     with exit_on_input_error("sample.py"):

@@ -25,7 +25,7 @@ _KOREAN_BLANK = re.compile("(?<=[가-힣]) (?=[가-힣])")
 
 
 def other_script(text: str, _: random.Random) -> str:
-    """Return Serbian or Croatian text in the other script, Cyrillic or Latin.
+    """Return Serbian text in the other script, Cyrillic or Latin.
 
         other_script("Njegov đak", rng)  # "Његов ђак"
 
@@ -52,6 +52,5 @@ def written_together(text: str, rng: random.Random) -> str:
 
 VARIANTS: dict[str, Callable[[str, random.Random], str]] = {
     "sr": other_script,
-    "hr": other_script,
     "ko": written_together,
 }

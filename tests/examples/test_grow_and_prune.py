@@ -1,5 +1,7 @@
 """examples/pretrained/grow.py and prune.py change the word pieces of a model without layers."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from conftest import ROOT, load_script
@@ -67,13 +69,59 @@ def test_new_pieces_leave_embeddings_as_they_are(model, grown):
     assert_same_directions(before, after)
 
 
+def test_hebrew_words_follow_a_prefix_with_the_same_vector(grow, tmp_path):
+    sentences = ["הבית של הילד", "בית ספר", "ילד קטן", "ספר"] * 200
+    folder = write_model(
+        tmp_path / "model", pieces="unigram", num_layers=0, gated=True, lines=sentences
+    )
+    (tmp_path / "text").write_text("\n".join(sentences))
+    grow.grow(folder, {"he": [tmp_path / "text"]}, 5, tmp_path / "grown")
+    model = SentenceEncoder.from_pretrained(tmp_path / "grown")
+    rows = {symbol: row for row, symbol in enumerate(model.tokenizer.symbols)}
+    np.testing.assert_array_equal(model.table[rows["ספר"]], model.table[rows["▁ספר"]])
+    assert model.tokenizer.pieces(["בספר"]) == [["▁", "ב", "ספר"]]
+
+
+def test_words_after_a_prefix(grow):
+    scores = {"▁בית": -8.0, "▁ספר": -7.5, "ספר": -9.0, "▁של": -5.0, "▁the": -3.0, "ים": -4.0}
+    words = grow.words_after_prefixes(scores)
+    assert [(piece.text, piece.score) for piece in words] == [("בית", -8.0)]
+
+
+def test_pieces_are_counted_in_further_sentences(prune, tmp_path):
+    (tmp_path / "pairs.yaml").write_text("pairs: {en-lv: {web: x, words: y}}")
+    sentences = tmp_path / "everyday"
+    sentences.mkdir()
+    for language in ("lv", "sk"):
+        (sentences / f"{language}.txt").touch()
+    assert prune.counted_texts(tmp_path / "pairs.yaml", [tmp_path / "none", sentences]) == {
+        "en": {"web": [Path("x.en")]},
+        "lv": {"web": [Path("x.lv")], "sentences": [sentences / "lv.txt"]},
+    }
+
+
+def test_kinds_of_text_and_languages_have_weights(prune, model, tmp_path):
+    """Everyday sentences count three times as much as web pages, Hebrew four times as Danish."""
+    encoder = SentenceEncoder.from_pretrained(model)
+    for name, text in (("a", "tree tree"), ("b", "nose nose")):
+        (tmp_path / name).write_text(text)
+    a, b = ([tmp_path / name] for name in "ab")
+
+    def share(texts):
+        counts = [prune.frequencies(encoder, {"da": {"web": file}}) for file in (a, b)]
+        return np.linalg.lstsq(np.stack(counts, axis=1), prune.frequencies(encoder, texts))[0]
+
+    np.testing.assert_allclose(share({"da": {"web": a, "everyday": b}}), [1 / 4, 3 / 4])
+    np.testing.assert_allclose(share({"da": {"web": a}, "he": {"web": b}}), [1 / 5, 4 / 5])
+
+
 def test_pieces_that_are_the_sum_of_their_parts_are_dropped(prune, model, grown, tmp_path):
     (tmp_path / "train.en").write_text("\n".join(LINES))
-    (tmp_path / "pairs.yaml").write_text(f"pairs: {{en-en: {{web: {tmp_path / 'train'}}}}}")
     encoder = SentenceEncoder.from_pretrained(grown)
     pieces = len(prune.piece_scores(encoder))
     output = tmp_path / "pruned"
-    assert prune.prune(grown, model, tmp_path, pieces - 5, output, "float32") == 5
+    texts = {"en": {"web": [tmp_path / "train.en"]}}
+    assert prune.prune(grown, model, texts, pieces - 5, output, "float32") == 5
     pruned = SentenceEncoder.from_pretrained(output)
     assert "▁the" not in pruned.tokenizer.symbols
     assert_same_directions(encoder, pruned)

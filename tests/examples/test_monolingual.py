@@ -11,7 +11,8 @@ def script(monkeypatch):
     """The script, with two files of questions and one of sentences."""
     script = load_script(ROOT / "examples" / "pretrained" / "monolingual.py")
     monkeypatch.setattr(script, "QUESTIONS", {"ko": ["miracl-{}.tsv", "mrtydi-{}.txt.gz"]})
-    monkeypatch.setattr(script, "SENTENCES", {"zh": ["zh-CN/wiki.txt"]})
+    folders = {"monolingual": {"zh": ["zh-CN/wiki.txt"]}, "everyday": {"lv": ["lv.txt"]}}
+    monkeypatch.setattr(script, "FOLDERS", folders)
     return script
 
 
@@ -23,7 +24,8 @@ def sources(tmp_path):
     (tmp_path / "zh-CN" / "wiki.txt").write_text(
         f"他是谁。\n他是谁\n\n{'长' * 200}\n他\x02是\n他不是。\n"
     )
-    (tmp_path / "test").write_text("언제\n他不是!\n")
+    (tmp_path / "lv.txt").write_text("Labdien!\nLabi.\n")
+    (tmp_path / "test").write_text("언제\n他不是!\nLabi\n")
     return tmp_path
 
 
@@ -39,6 +41,7 @@ def test_each_text_once_and_none_for_evaluation(script, sources):
     make(script, sources)
     assert (sources / "questions" / "ko.txt").read_text() == "누가\n어디\n"
     assert (sources / "monolingual" / "zh.txt").read_text() == "他是谁\n"
+    assert (sources / "everyday" / "lv.txt").read_text() == "Labdien!\n"
 
 
 def test_blanks_and_marks_of_many_scripts_are_read(script, tmp_path):

@@ -47,6 +47,12 @@ def test_weak_languages_have_their_own_limit(tmp_path):
     assert sampled(tmp_path, "--weak-limit", 5) == expected
 
 
+def test_a_kind_of_text_is_left_out(tmp_path):
+    collected(tmp_path, {"en-et": {"web": 9, "headings": 9}})
+    found = sampled(tmp_path, "--weak-limit", 5, "--without", "headings")
+    assert found == {("en-et", "web"): 5}
+
+
 def test_lists_of_words_of_weak_languages(tmp_path):
     collected(tmp_path, {"en-fr": {"law": 9}, "en-et": {"law": 9}})
     for pair in ("fi-et", "en-fr"):

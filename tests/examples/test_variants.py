@@ -51,6 +51,7 @@ def test_collected_text_has_both():
         (("A day.", "Un jour."), "fr"),
         (("Yes!", "Oui"), "fr"),
         (("-", "- 5"), "sr"),
+        (("A day.", "Dan."), "hr"),  # Croatian is written in Latin letters only
     ):
         assert text.spellings(pair, f"en-{code}", rng) == [pair]
     # of evaluation text, in one spelling
