@@ -78,17 +78,16 @@ def parts(text: str, scores: Mapping[str, float]) -> list[str]:
     return segmentation[::-1]
 
 
-def words_after_prefixes(scores: Mapping[str, float]) -> list[Piece]:
-    """Return pieces for Hebrew words after a prefix.
-
-        words_after_prefixes({"▁בית": -8.0})  # the piece בית
+def words_after_prefixes(model: bytes) -> list[Piece]:
+    """Return pieces for Hebrew words after a prefix: בית if ▁בית is a piece.
 
     A piece has the score of its word without a prefix, so that a word of a prefix and a known word
     is split between the two.
 
     Args:
-        scores: score of each piece of a unigram model.
+        model: content of a SentencePiece model file of type unigram.
     """
+    scores = {piece.text: piece.score for piece in read_sentencepiece(model).pieces}
     pieces = []
     for text, score in scores.items():
         word = text.removeprefix(WORD_START)
@@ -113,41 +112,38 @@ def grow(model: Path, texts: Mapping[str, list[Path]], limit: int, output: Path)
     tokenizer = encoder.tokenizer
     dictionary, sentencepiece = text_files(model, tokenizer)
     scores = piece_scores(encoder)
-    new: list[str] = []
+    # The pieces whose vectors add up to the vector of each new piece.
+    new: dict[str, list[str]] = {}
     for language, files in sorted(texts.items()):
         if language in WITHOUT_SPACES:
             continue
         words = count_words(files, tokenizer.options)
-        learnt = learn_pieces(sentencepiece, words, {}, limit)
+        learnt = {
+            text: parts(text, scores) for text in learn_pieces(sentencepiece, words, {}, limit)
+        }
         # A letter that the model lacks has no parts.
-        learnt = [text for text in learnt if parts(text, scores)]
-        sentencepiece = append_pieces(sentencepiece, learnt)
-        new += learnt
+        learnt = {text: pieces for text, pieces in learnt.items() if pieces}
+        sentencepiece = append_pieces(sentencepiece, list(learnt))
+        new |= learnt
         print(f"{language}: {len(learnt):,} new pieces", flush=True)
+    # A piece that the dictionary lacks has no vector.
+    known = scores.keys() | new.keys()
+    prefixed = words_after_prefixes(sentencepiece)
+    prefixed = [piece for piece in prefixed if WORD_START + piece.text in known]
+    sentencepiece = with_pieces(sentencepiece, prefixed)
+    for piece in prefixed:
+        word = WORD_START + piece.text
+        new[piece.text] = new.get(word, [word])
+    print(f"{len(prefixed):,} new pieces for Hebrew words after a prefix")
     symbols = tokenizer.symbols
     rows = {text: row for row, text in enumerate(symbols)}
     added = np.empty((len(new), encoder.table.shape[1]), dtype=np.float32)
-    for place, text in enumerate(new):
-        added[place] = encoder.table[[rows[part] for part in parts(text, scores)]].sum(axis=0)
-    table = np.concatenate([encoder.table[: len(symbols)], added])
+    for place, pieces in enumerate(new.values()):
+        added[place] = encoder.table[[rows[piece] for piece in pieces]].sum(axis=0)
     # Training may have added the symbol <mask>, the last row.
-    mask = encoder.table[len(symbols) :]
-    rows |= {text: len(symbols) + place for place, text in enumerate(new)}
-    file = read_sentencepiece(sentencepiece)
-    prefixed = words_after_prefixes({piece.text: piece.score for piece in file.pieces})
-    prefixed = [piece for piece in prefixed if WORD_START + piece.text in rows]
-    sentencepiece = with_pieces(sentencepiece, prefixed)
-    copied = table[[rows[WORD_START + piece.text] for piece in prefixed]]
-    new += [piece.text for piece in prefixed]
-    print(f"{len(prefixed):,} new pieces for Hebrew words after a prefix")
+    table = np.concatenate([encoder.table[: len(symbols)], added, encoder.table[len(symbols) :]])
     entries = "".join(f"{text} 1\n" for text in new)
-    write_table(
-        encoder,
-        np.concatenate([table, copied, mask]),
-        [dictionary + entries.encode(), sentencepiece],
-        output,
-        "float32",
-    )
+    write_table(encoder, table, [dictionary + entries.encode(), sentencepiece], output, "float32")
     return len(new)
 
 

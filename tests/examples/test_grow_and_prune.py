@@ -9,6 +9,7 @@ from random_model import write_model
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.text.sentencepiece_model import NORMAL, UNIGRAM, Piece, model_of_pieces
 
 SCORES = {"▁": -3.0, "a": -2.0, "b": -2.0, "ab": -3.0, "▁ab": -4.0, "▁a": -3.5}
 LINES = ["the tree", "the stone nose", "one tree here", "lost in the tree"] * 20
@@ -84,8 +85,9 @@ def test_hebrew_words_follow_a_prefix_with_the_same_vector(grow, tmp_path):
 
 def test_words_after_a_prefix(grow):
     scores = {"▁בית": -8.0, "▁ספר": -7.5, "ספר": -9.0, "▁של": -5.0, "▁the": -3.0, "ים": -4.0}
-    words = grow.words_after_prefixes(scores)
-    assert [(piece.text, piece.score) for piece in words] == [("בית", -8.0)]
+    pieces = [Piece(text, score, NORMAL) for text, score in scores.items()]
+    words = grow.words_after_prefixes(model_of_pieces(pieces, UNIGRAM, b"", False))
+    assert words == [Piece("בית", -8.0, NORMAL)]
 
 
 def test_pieces_are_counted_in_further_sentences(prune, tmp_path):
