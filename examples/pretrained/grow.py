@@ -126,10 +126,10 @@ def grow(model: Path, texts: Mapping[str, list[Path]], limit: int, output: Path)
         sentencepiece = append_pieces(sentencepiece, list(learnt))
         new |= learnt
         print(f"{language}: {len(learnt):,} new pieces", flush=True)
-    # A piece that the dictionary lacks has no vector.
-    known = scores.keys() | new.keys()
+    # Pieces that the dictionary lacks have no vector.
+    pieces_with_vector = scores.keys() | new.keys()
     prefixed = words_after_prefixes(sentencepiece)
-    prefixed = [piece for piece in prefixed if WORD_START + piece.text in known]
+    prefixed = [piece for piece in prefixed if WORD_START + piece.text in pieces_with_vector]
     sentencepiece = with_pieces(sentencepiece, prefixed)
     for piece in prefixed:
         word = WORD_START + piece.text

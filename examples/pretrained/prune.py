@@ -179,7 +179,7 @@ def prune(
     frequency = frequencies(encoder, texts)[rows]
     older_symbols = set(older.tokenizer.symbols)
     for place, (text, score) in enumerate(scores.items()):
-        # grow.py made the scores of the others up.
+        # The scores of new pieces are no probabilities: grow.py derives them from other pieces.
         if text in older_symbols:
             frequency[place] += LISTS * math.exp(score)
     places = important_pieces(scores, vectors, frequency, limit)
