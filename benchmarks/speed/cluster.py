@@ -34,7 +34,7 @@ from fairseq_lxsr.cluster import (
 )
 from fairseq_lxsr.embeddings import Encoder, Layout, ModelFolder, Text, embed_lines
 from fairseq_lxsr.files.lines import read_lines
-from fairseq_lxsr.search import CorpusIndex, Mining, Side, mine_files, open_index
+from fairseq_lxsr.search import CorpusIndex, Mining, Side, mine_files
 
 VERBS = ("embed", "index", "mine")
 # Queries that compare the results of two indexes.
@@ -129,7 +129,7 @@ class Bench:
             content = b"".join(file.read_bytes() for file in files)
         elif verb == "index":
             queries = list(islice(filter(str.strip, read_lines(self.sides[0])), QUERIES))
-            content = repr(open_index(output).search(queries, self.encoder.embed)).encode()
+            content = repr(CorpusIndex.load(output).search(queries, self.encoder.embed)).encode()
         else:
             content = output.read_bytes()
         return hashlib.sha256(content).hexdigest()[:12]

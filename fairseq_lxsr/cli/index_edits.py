@@ -132,7 +132,7 @@ def _split_lines(path: str) -> "Iterator[tuple[str, str]]":
 @contextmanager
 def naming_ids(args: argparse.Namespace) -> "Iterator[None]":
     """Add the name of the ids file to errors about ids."""
-    from fairseq_lxsr.search.index_folder import IdError
+    from fairseq_lxsr.search.documents import IdError
 
     try:
         yield
@@ -148,9 +148,9 @@ def edit_index(args: argparse.Namespace, edit: str, load_embedder: "LoadEmbedder
         edit: one of `EDITS`.
         load_embedder: loads the model of an index, and returns the function that embeds text.
     """
-    from fairseq_lxsr.search import open_index
+    from fairseq_lxsr.search import CorpusIndex
 
-    index = open_index(args.output)
+    index = CorpusIndex.load(args.output)
     entities = EntityReader(args.entities)
     with naming_ids(args):
         if edit == "delete":

@@ -189,13 +189,13 @@ def inputs(args: argparse.Namespace) -> list[str | Path]:
 
 def scored(args: argparse.Namespace, rows: "InputRows", encode: "PairEncoder") -> "Scored":
     """Score all pairs of the input, in blocks."""
-    from fairseq_lxsr.search import open_index, score_pairs, score_pairs_among_themselves
+    from fairseq_lxsr.search import CorpusIndex, score_pairs, score_pairs_among_themselves
 
     options = filled(PairScoring, args)
     if args.margin == "absolute" or args.index:
         indexes = None
         if args.index:
-            indexes = (open_index(args.index[0]), open_index(args.index[1]))
+            indexes = (CorpusIndex.load(args.index[0]), CorpusIndex.load(args.index[1]))
         return score_pairs(rows.read(), encode, options, indexes)
     return score_pairs_among_themselves(rows.read, encode, options)
 

@@ -79,7 +79,7 @@ def _add_index_parser(verbs) -> None:
     add_entities(parser)
     add_options(parser, IndexOptions)
     add_truncate_dim(parser, "keep only the first N dimensions; queries are truncated accordingly")
-    add_ray_options(parser, "--output then has one index per shard")
+    add_ray_options(parser, "--output then has one segment per shard")
     parser.set_defaults(run=run_index)
 
 
@@ -154,10 +154,6 @@ def run_index(args: argparse.Namespace) -> None:
     from fairseq_lxsr.vectors.index import check_kind
 
     edit = check_edit(args)
-    if args.hybrid and not args.passages:
-        raise InputError(
-            "--hybrid requires --passages, because it indexes the words of passages; add --passages"
-        )
     models = args.model or []
     refuse_overlap([args.output], [args.input, args.ids, *model_files(models)])
     refuse_idf(models)
@@ -167,10 +163,6 @@ def run_index(args: argparse.Namespace) -> None:
         say_num_long(counts["long"])
         return
     if in_cluster(args):
-        if args.passages:
-            raise InputError(
-                "--passages cannot be combined with --ray, which builds shards; omit one"
-            )
         index_in_cluster(args)
         return
     encoder = load_any(args, show_progress=False, truncate_dim=args.truncate_dim)
@@ -197,12 +189,16 @@ def run_index(args: argparse.Namespace) -> None:
         )
     say_long(encoder)
     entities.report("lines")
-    unit = "passages" if args.passages else "sentences"
     skipped = left_out(line_counts, len(index))
     print(
-        f"{args.output}: {args.kind} index of {len(index):,} {unit}{skipped}, "
+        f"{args.output}: {args.kind} index of {len(index):,} {unit_of(args)}{skipped}, "
         f"model {encoder.fingerprint}"
     )
+
+
+def unit_of(args: argparse.Namespace) -> str:
+    """Return what an index consists of, for messages."""
+    return "passages" if args.passages else "sentences"
 
 
 def _load_embedder(
@@ -241,7 +237,7 @@ def index_in_cluster(args: argparse.Namespace) -> None:
     say_num_long(cluster.num_long)
     skipped = left_out(line_counts, report["sentences"])
     print(
-        f"{args.output}: {args.kind} index of {report['sentences']:,} sentences{skipped}, "
+        f"{args.output}: {args.kind} index of {report['sentences']:,} {unit_of(args)}{skipped}, "
         f"model {cluster.model}, {summary(report, cluster)}"
     )
 
@@ -309,14 +305,13 @@ def run_search(args: argparse.Namespace) -> None:
     import numpy as np
 
     from fairseq_lxsr.embeddings import Text, model_files, refuse_idf
-    from fairseq_lxsr.search import open_index
-    from fairseq_lxsr.search.earlier import warn_if_cut
+    from fairseq_lxsr.search import CorpusIndex
     from fairseq_lxsr.search.passages import find_passage_ranker
     from fairseq_lxsr.search.reranker import find_reranker
 
     check_search_options(args)
     refuse_idf(args.model or [])
-    index = open_index(args.index)
+    index = CorpusIndex.load(args.index)
     check_probes(args.probes, str(index.config.get("kind", "")))
     check_width(args.truncate_dim, index)
     args.model = args.model or [index_model(index, args.index)]
@@ -326,7 +321,6 @@ def run_search(args: argparse.Namespace) -> None:
     refuse_overlap(outputs, [args.input, args.only_ids, *index.files, *model_files(args.model)])
     encoder = load_any(args, show_progress=False, truncate_dim=args.truncate_dim)
     check_model(index, encoder)
-    warn_if_cut(index, encoder)
     entities = EntityReader(args.entities)
     queries = list(args.queries or entities.read_lines(read_lines(args.input)))
     # Blank queries are skipped, but the others keep their line numbers from the input.

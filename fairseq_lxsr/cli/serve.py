@@ -71,20 +71,17 @@ def api_key(args: argparse.Namespace) -> str | None:
 def serve(args: argparse.Namespace, options: ServeOptions, listener: socket.socket) -> None:
     """Load the model and the index, and serve requests until a signal stops the server."""
     from fairseq_lxsr.encoder import SentenceEncoder
-    from fairseq_lxsr.search import open_index
-    from fairseq_lxsr.search.earlier import warn_if_cut
+    from fairseq_lxsr.search import CorpusIndex
     from fairseq_lxsr.serve.app import make_app
     from fairseq_lxsr.serve.connections import make_server
 
     index = None
     if args.index:
-        index = open_index(args.index)
+        index = CorpusIndex.load(args.index)
     model = args.model or default_model(index, args)
     encoder = SentenceEncoder.from_pretrained(model, args.device)
     name = options.name or default_name(encoder, model)
     app = make_app(encoder, name, options, index)
-    if index is not None:
-        warn_if_cut(index, encoder)
     print_address(name, options.truncate_dim or encoder.output_dim, options, listener)
     server = make_server(app, options.timeout, options.max_connections)
     # After Ctrl-C, uvicorn finishes the running requests and then raises the signal again.

@@ -1,34 +1,47 @@
-"""`lxsr index --ray`: builds an index per shard. `search.open_index` opens them as one index."""
+"""`lxsr index --ray`: builds an index whose segments are shards of the text."""
 
 import contextlib
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fairseq_lxsr.cluster.shards import Shard, cut_blocks, finish_shards, make_shard
+from fairseq_lxsr.cluster.shards import Shard, cut_blocks, make_shard, remove_obsolete
 from fairseq_lxsr.cluster.workers import LoadEncoder, ShardTask, Workers, run_missing
 from fairseq_lxsr.embeddings import Encoder
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import is_blank
-from fairseq_lxsr.search import CorpusIndex, IndexOptions
+from fairseq_lxsr.files.records import parse_json, sealed
+from fairseq_lxsr.files.write import atomic_folder, atomic_write, editing_folder
+from fairseq_lxsr.search import IndexOptions
+from fairseq_lxsr.search.documents import blocks
+from fairseq_lxsr.search.edits import remove_unlisted
+from fairseq_lxsr.search.index_config import INDEX_CONFIG, IndexSettings, config_text, new_config
+from fairseq_lxsr.search.index_folder import PATIENCE
+from fairseq_lxsr.search.passages import with_pieces
 from fairseq_lxsr.search.resumable import work_folder
-from fairseq_lxsr.search.segment import EmbedText
+from fairseq_lxsr.search.segment import Segment
+from fairseq_lxsr.search.segment_files import check_description
+from fairseq_lxsr.search.segment_writer import EmbedText, SegmentWriter, trainable_kind
 from fairseq_lxsr.vectors.index import min_rows
+
+# Description of a finished shard in its folder.
+SEGMENT_CONFIG = "segment.json"
 
 
 @dataclass(frozen=True)
 class IndexShard(ShardTask):
-    """Task that builds the index of one shard in a folder named after the shard.
+    """Task that writes the segment of one shard, in a folder named after the shard.
 
     Attributes:
         shard: lines to index.
-        options: index options.
+        settings: settings of the index.
         embedder: called in a worker with its encoder; returns the function that embeds text.
     """
 
     shard: Shard
-    options: IndexOptions
+    settings: IndexSettings
     embedder: Callable[[Encoder], EmbedText]
 
     @property
@@ -36,30 +49,32 @@ class IndexShard(ShardTask):
         return self.shard.stem
 
     def is_intact(self) -> bool:
-        with contextlib.suppress(InputError, OSError):
-            return CorpusIndex.load(self.output).config["sentences"] > 0
+        with contextlib.suppress(InputError, OSError, ValueError, KeyError, TypeError):
+            content = self.read()
+            check_description(content["segment"])
+            config = {**asdict(self.settings), "ids": False, "width": content["width"]}
+            Segment(self.output.parent, content["segment"], config)
+            return True
         return False
 
+    def read(self) -> dict[str, Any]:
+        """Return the width of the vectors, and the entry of the segment in index.json."""
+        return parse_json((self.output / SEGMENT_CONFIG).read_text(encoding="utf-8"))
+
     def __call__(self, encoder: LoadEncoder) -> int:
-        embed = self.embedder(encoder())
-        lines = self.shard.lines()
-        kind = self.options.kind
-        lists = self.options.lists
-        count = sum(not is_blank(line) for line in lines)
-        if count < min_rows(kind, lists):
-            kind = "flat"
-            lists = None
-        index = CorpusIndex.build(
-            self.output,
-            lines,
-            embed,
-            encoder().fingerprint,
-            kind,
-            lists,
-            self.options.model_folder,
-            self.shard.first,
-        )
-        return len(index)
+        model = encoder()
+        embed = with_pieces(self.embedder(model), model, self.settings.model)
+        first = self.shard.first
+        with atomic_folder(self.output, SEGMENT_CONFIG) as work:
+            with SegmentWriter(work, self.settings.split, self.settings.hybrid) as writer:
+                for block in blocks(self.shard.lines(), None, first, first_place=first):
+                    writer.embed(block, embed)
+                writer.refuse_empty()
+                kind = trainable_kind(self.settings.kind, self.settings.lists, writer.num_rows)
+                segment = {**writer.finish(*kind), "folder": self.output.name}
+            content = sealed({"width": writer.width, "segment": segment})
+            (work / SEGMENT_CONFIG).write_text(json.dumps(content), encoding="utf-8")
+        return writer.num_documents
 
 
 def index_shards(
@@ -69,7 +84,7 @@ def index_shards(
     workers: Workers,
     options: IndexOptions | None = None,
 ) -> dict[str, Any]:
-    """Build an index of the lines of each shard, and write shards.json, which lists the indexes.
+    """Build an index with one segment for each shard of the lines.
 
     Empty lines are skipped. Shards of an earlier run with the same options are kept.
 
@@ -77,7 +92,7 @@ def index_shards(
         lines: lines to index.
         folder: output folder.
         embedder: called in a worker with its encoder; returns the function that embeds text.
-        workers: workers that build the indexes.
+        workers: workers that write the segments.
         options: index options; None for the defaults.
 
     Returns:
@@ -93,30 +108,35 @@ def index_shards(
             f"shards of {workers.shard_lines:,} lines are too small for an index of kind "
             f"{options.kind}; expected at least {min_sentences:,} lines per shard"
         )
-    settings = {"model": workers.model, **asdict(options)}
+    settings = options.settings(workers.model)
+    settings_of_shard = {**asdict(settings), "language": options.language}
+    num_lines = 0
     with work_folder(folder, "index"):
         shards = []
-        blocks = cut_blocks(enumerate(lines), workers.shard_lines)
-        for number, block in enumerate(blocks):
-            _, block_lines = block
+        numbered_blocks = cut_blocks(enumerate(lines), workers.shard_lines)
+        for number, block in enumerate(numbered_blocks):
+            line_numbers, block_lines = block
+            num_lines = int(line_numbers[-1]) + 1
             if not all(map(is_blank, block_lines)):
-                shards.append(make_shard(folder / f"{number:05d}", block, settings))
+                shards.append(make_shard(folder / f"{number:05d}", block, settings_of_shard))
         if not shards:
             raise InputError("no text to index; expected one sentence per line")
-        tasks = [IndexShard(shard.name, shard, options, embedder) for shard in shards]
+        tasks = [IndexShard(shard.name, shard, settings, embedder) for shard in shards]
         num_done = run_missing(tasks, workers)
-        counts = [len(CorpusIndex.load(shard.stem)) for shard in shards]
-        total = sum(counts)
-        # A shard with too few sentences for the requested kind gets a flat index; that is an error
-        # only if all shards are too short.
-        if max(counts) < min_sentences:
+        contents = [task.read() for task in tasks]
+        segments = [content["segment"] for content in contents]
+        total = sum(segment["documents"] for segment in segments)
+        # A shard with too few sentences for the requested kind is flat; that is an error only if
+        # all shards are too short.
+        if all(segment["kind"] != options.kind for segment in segments):
             raise InputError(
                 f"{total:,} sentences are too few for an index of kind {options.kind}; expected at "
                 f"least {min_sentences:,} in a shard: use kind flat"
             )
-        fields = {"model": workers.model, "kind": options.kind, "sentences": total}
-        fields_of_shards = []
-        for shard, count in zip(shards, counts, strict=True):
-            fields_of_shards.append((shard, {"count": count}))
-        finish_shards(folder, fields, fields_of_shards)
+        config = new_config(settings, segments, contents[0]["width"], num_lines)
+        with editing_folder(folder, PATIENCE):
+            with atomic_write(folder / INDEX_CONFIG) as stream:
+                stream.write(config_text(config))
+            remove_unlisted(folder)
+        remove_obsolete(folder, shards)
     return {"sentences": total, "shards": len(shards), "kept": len(shards) - num_done}

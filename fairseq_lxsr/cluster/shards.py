@@ -18,8 +18,10 @@ import numpy as np
 from fairseq_lxsr.embeddings.contract import short_hash
 from fairseq_lxsr.files.records import sealed
 from fairseq_lxsr.files.write import atomic_write
-from fairseq_lxsr.search.sharded import MANIFEST, MANIFEST_VERSION
 
+# Lists the shards of embeddings, in the order of the text.
+MANIFEST = "shards.json"
+MANIFEST_VERSION = 1
 # Default number of lines per shard. It is a multiple of the number of lines that are encoded
 # together, so that the embeddings are equal to those from one machine.
 SHARD_LINES = 1_000_000
@@ -117,9 +119,6 @@ def finish_shards(
 ) -> None:
     """Write the list of shards to shards.json, and remove files that are no longer needed.
 
-    These are shards of earlier runs, the text files of all shards, and hidden files that killed
-    workers have left.
-
     Args:
         folder: folder of the shards.
         fields: fields of the list that apply to all shards.
@@ -131,7 +130,12 @@ def finish_shards(
     manifest = sealed({"version": MANIFEST_VERSION, **fields, "shards": rows})
     with atomic_write(folder / MANIFEST) as stream:
         stream.write(json.dumps(manifest, indent=2) + "\n")
-    names = {shard.stem.name for shard, _ in shards}
+    remove_obsolete(folder, [shard for shard, _ in shards])
+
+
+def remove_obsolete(folder: Path, shards: Sequence[Shard]) -> None:
+    """Remove shards of earlier runs, text files of all shards, and files of killed workers."""
+    names = {shard.stem.name for shard in shards}
     for path in folder.iterdir():
         if _is_obsolete(path.name, names):
             if path.is_dir():

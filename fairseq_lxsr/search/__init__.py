@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from fairseq_lxsr.search.bitext import Side, mine_files
     from fairseq_lxsr.search.corpus import CorpusIndex, Hit
     from fairseq_lxsr.search.pairs import PairEncoder, score_pairs, score_pairs_among_themselves
-    from fairseq_lxsr.search.sharded import ShardedIndex, open_index
 
 __all__ = [
     "CorpusIndex",
@@ -19,10 +18,8 @@ __all__ = [
     "PairEncoder",
     "PairScoring",
     "SearchOptions",
-    "ShardedIndex",
     "Side",
     "mine_files",
-    "open_index",
     "score_pairs",
     "score_pairs_among_themselves",
 ]
@@ -32,6 +29,5 @@ _MODULES = {
     "bitext": ("Side", "mine_files"),
     "corpus": ("CorpusIndex", "Hit"),
     "pairs": ("PairEncoder", "score_pairs", "score_pairs_among_themselves"),
-    "sharded": ("ShardedIndex", "open_index"),
 }
 __getattr__ = lazy_getattr(__name__, _MODULES)

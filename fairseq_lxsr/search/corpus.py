@@ -1,10 +1,9 @@
 """An index of a corpus on disk, to be searched with sentences in any language."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from copy import copy
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import compress
 from pathlib import Path
 from typing import Any, overload
@@ -24,34 +23,22 @@ from fairseq_lxsr.errors import InputError, check_text_list
 from fairseq_lxsr.files.open import read_unreplaced
 from fairseq_lxsr.files.write import restore_folder
 from fairseq_lxsr.options import FINITE
+from fairseq_lxsr.search.documents import Where, checked_where
 from fairseq_lxsr.search.edits import (
     add_documents,
     compact_index,
     delete_documents,
     update_documents,
 )
-from fairseq_lxsr.search.index_folder import (
-    INDEX_CONFIG,
-    Condition,
-    IndexFolder,
-    IndexSettings,
-    Where,
-    checked_where,
-    read_config,
-    write_index_folder,
-)
-from fairseq_lxsr.search.lexical import check_lexical
+from fairseq_lxsr.search.index_config import INDEX_CONFIG, IndexSettings, read_config
+from fairseq_lxsr.search.index_folder import IndexFolder, write_index_folder
 from fairseq_lxsr.search.options import SearchOptions
-from fairseq_lxsr.search.passage_search import PassageSearch
 from fairseq_lxsr.search.passages import PassageRanker, find_passage_ranker, with_pieces
 from fairseq_lxsr.search.reranker import Reranker
-from fairseq_lxsr.search.segment import EmbedText
+from fairseq_lxsr.search.retrieval import Matches, Ranking, Retrieval
+from fairseq_lxsr.search.segment_writer import EmbedText
 from fairseq_lxsr.vectors import check_directions
-from fairseq_lxsr.vectors.rows import FloatArray, IntArray, check_count
-
-HYBRID_NEEDS_PASSAGES = (
-    "hybrid is set, but an index of sentences does not support it: set passages too, or omit hybrid"
-)
+from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 
 @dataclass(frozen=True)
@@ -128,11 +115,6 @@ class CorpusIndex:
         return self._stored.config
 
     @property
-    def vectors(self) -> Any:
-        """Vector index of the first segment: a faiss index or a `vectors.index.FlatIndex`."""
-        return self._stored.segments[0].vectors
-
-    @property
     def ids(self) -> list[str]:
         """Ids of all sentences."""
         return self._stored.all_ids
@@ -150,7 +132,7 @@ class CorpusIndex:
     @property
     def has_passages(self) -> bool:
         """Whether the index was built with `passages`."""
-        return bool(self.config.get("split"))
+        return self._stored.has_windows
 
     @property
     def truncate_dim(self) -> int | None:
@@ -202,8 +184,8 @@ class CorpusIndex:
             passages: whether each text is a passage of any length that may answer questions: its
                 sentences are embedded separately, and a search ranks whole passages; see
                 `search.passages`.
-            hybrid: whether to store the terms of passages, so that the first search with `hybrid`
-                does not read all passages.
+            hybrid: whether to store the terms of the sentences, so that the first search with
+                `hybrid` does not read all of them.
 
         Returns:
             The index, open.
@@ -211,8 +193,8 @@ class CorpusIndex:
         Raises:
             InputError: if no sentence has a known word, the sentences are a single string, a
                 table, a mapping or a set, the ids do not match the sentences, an id appears twice,
-                the fingerprint is missing, the kind is unknown or invalid for the vectors,
-                `folder` exists and is not an index, or `hybrid` is given without `passages`.
+                the fingerprint is missing, the kind is unknown or invalid for the vectors, or
+                `folder` exists and is not an index.
         """
         check_text_list("sentences", sentences)
         if ids is not None:
@@ -220,10 +202,6 @@ class CorpusIndex:
         fingerprint, model_folder = _model_of(encode, fingerprint, model_folder)
         if truncate_dim is not None:
             fingerprint = truncated_fingerprint(fingerprint, truncate_dim)
-        if hybrid and not passages:
-            raise InputError(HYBRID_NEEDS_PASSAGES)
-        if hybrid:
-            check_lexical()
         split = "sentences" if passages else None
         settings = IndexSettings(fingerprint, kind, lists, model_folder, split, hybrid)
         embed = _embed_function(encode)
@@ -277,8 +255,8 @@ class CorpusIndex:
 
         Raises:
             InputError: if an id exists or appears twice, if ids are missing in an index with ids,
-                or given for an index without ids, if the model of the index cannot be loaded, if
-                the index was built again with another model, and for an index of shards.
+                or given for an index without ids, if the model of the index cannot be loaded, or
+                if the index was built again with another model.
         """
         check_text_list("sentences", sentences)
         if ids is not None:
@@ -367,7 +345,7 @@ class CorpusIndex:
 
     def _embed_documents(self, encode: EmbedText | Any) -> EmbedText:
         """Return a function that embeds new sentences."""
-        self._check_encoders(encode, None)
+        self._check_encoders(encode)
         embed = self._load_model() if encode is None else _embed_function(encode)
 
         def embed_truncated(text: Text) -> FloatArray:
@@ -509,17 +487,16 @@ class CorpusIndex:
                 that the index records. A number in this position is used as `k`.
             k: number of sentences to find.
             probes: number of inverted lists to search; see `vectors.search_index`.
-            reranker: rescores the nearest `reranker.depth` sentences; the best k of these are
-                returned.
+            reranker: rescores the best `reranker.depth` sentences, or passages by their best
+                sentence; the best k of these are returned.
             where: ids of the sentences that may be found, for example selected by an application in
                 its own database; ids that are not in the index are ignored. Or a function that
                 takes an id and returns whether its sentence may be found; it is called for all ids.
                 None searches all sentences.
             ranker: ranks the passages in an index of passages; None creates a ranker from `encode`,
                 if that is an encoder, or else from the model of the index.
-            hybrid: whether to search passages also with BM25, in an index of passages. Unless the
-                index was built with `hybrid`, the first such search reads all passages and keeps
-                their terms in memory.
+            hybrid: whether to search also with BM25. Unless the index was built with `hybrid`, the
+                first such search reads all text and keeps its terms in memory.
             score_threshold: minimum score of a hit, so that a question without an answer finds
                 nothing; None for any score. For values, see the page Search passages.
 
@@ -546,30 +523,30 @@ class CorpusIndex:
         text = queries if isinstance(queries, Text) else Text(list(queries))
         if not len(text):
             return []
-        self._check_encoders(encode, reranker)
-        self._check_ranking(reranker, ranker, hybrid)
+        self._check_encoders(encode, reranker, ranker)
         embed = self._load_model() if encode is None else _embed_function(encode)
         embeddings = first_dimensions(embed(text), self.truncate_dim)
         check_directions(embeddings, text.where, zeros=True)
         condition = None if where is None else checked_where(where)
-        # Another thread may edit this object meanwhile; the copy keeps the opened files.
-        index = copy(self)
-        search = partial(
-            index._search_known, k=k, probes=probes, reranker=reranker, where=condition
-        )
-        if self.has_passages:
-            ranker = ranker or find_passage_ranker(self._model if encode is None else encode)
-            search = partial(
-                index._search_passages,
-                k=k,
-                probes=probes,
-                ranker=ranker,
-                where=condition,
-                hybrid=hybrid,
-            )
-        return _above(_search_known_queries(search, text, embeddings), score_threshold)
+        # Another thread may edit this object meanwhile.
+        stored = self._stored
+        if self.has_passages and ranker is None:
+            ranker = find_passage_ranker(self._model if encode is None else encode)
+        retrieval = Retrieval(stored, Ranking(ranker, hybrid, reranker))
+        allowed = None if condition is None else stored.allowed(condition)
+        # A query without a known word finds nothing.
+        is_known = np.asarray(embeddings.any(axis=1))
+        known_queries = list(compress(text, is_known))
+        matches = retrieval.search(known_queries, embeddings[is_known], k, probes, allowed)
+        hits: list[list[Hit]] = [[] for _ in text]
+        known_hits = _hits(stored, retrieval, matches)
+        for position, hits_of_query in zip(np.flatnonzero(is_known), known_hits, strict=True):
+            hits[position] = hits_of_query
+        return _above(hits, score_threshold)
 
-    def _check_encoders(self, encode: Any, reranker: Reranker | None) -> None:
+    def _check_encoders(
+        self, encode: Any, reranker: Reranker | None = None, ranker: PassageRanker | None = None
+    ) -> None:
         if hasattr(encode, "fingerprint"):
             self.check_model(encode)
         if reranker and reranker.model != model_of(self.fingerprint):
@@ -579,110 +556,16 @@ class CorpusIndex:
                 "search without reranking, or use the model of the index"
             )
 
-    def _check_ranking(
-        self, reranker: Reranker | None, ranker: PassageRanker | None, hybrid: bool
-    ) -> None:
-        """Raise `InputError` for options that the index does not support."""
-        if self.has_passages and reranker:
-            raise InputError(
-                f"--rerank does not support {self.folder}, an index of passages, which has "
-                "its own ranking; omit the option"
-            )
-        if hybrid and not self.has_passages:
-            raise InputError(
-                f"--hybrid does not support {self.folder}, an index of sentences; use an "
-                "index of passages, created with `lxsr index --passages`"
-            )
         if ranker and ranker.model != model_of(self.fingerprint):
             raise InputError(
                 f"{self.folder}: the index was built with model {self.fingerprint}, but the "
                 f"ranker uses model {ranker.model}; use the model of the index"
             )
 
-    def _search_passages(
-        self,
-        text: Text,
-        embeddings: FloatArray,
-        k: int,
-        probes: int,
-        ranker: PassageRanker | None,
-        where: Condition | None,
-        hybrid: bool,
-    ) -> list[list[Hit]]:
-        """Search passages with query embeddings [N, D], none of which is zero."""
-        check_count("k", k)
-        if not len(self):
-            return [[] for _ in text]
-        stored = self._stored
-        allowed = None if where is None else stored.allowed(where)
-        search = PassageSearch(stored, ranker)
-        passage_hits = search.search(text, embeddings, k, probes, allowed, hybrid)
-        numbers = {hit.document for hits in passage_hits for hit in hits}
-        documents = np.array(sorted(numbers), dtype=int)
-        passages = stored.sentences(documents)
-        ids = stored.ids(documents)
-        results = []
-        for hits in passage_hits:
-            results.append(
-                [
-                    Hit(hit.score, *passages[hit.document], ids[hit.document], hit.match)
-                    for hit in hits
-                ]
-            )
-        return results
-
-    def _search_known(
-        self,
-        text: Text,
-        embeddings: FloatArray,
-        k: int,
-        probes: int,
-        reranker: Reranker | None,
-        where: Condition | None,
-    ) -> list[list[Hit]]:
-        """Search with query embeddings [N, D], none of which is zero."""
-        check_count("k", k)
-        depth = k
-        if reranker:
-            reranker.check_depth(k)
-            depth = reranker.depth
-        if not len(self):
-            return [[] for _ in text]
-        allowed = None if where is None else self.allowed(where)
-        scores, rows = self.neighbours(embeddings, min(depth, len(self)), probes, allowed)
-        if reranker:
-            scores, rows = reranker.best(text, self._texts, scores, rows)
-            scores = scores[:, :k]
-            rows = rows[:, :k]
-        known_rows = np.unique(rows[rows >= 0])
-        sentences = self.sentences(known_rows)
-        ids = self.ids_of(known_rows)
-        hits = []
-        for scores_of_query, rows_of_query in zip(scores.tolist(), rows.tolist(), strict=True):
-            hits_of_query = []
-            for score, row in zip(scores_of_query, rows_of_query, strict=True):
-                # An approximate index returns -1 for neighbours that it does not find.
-                if row >= 0:
-                    hits_of_query.append(Hit(score, *sentences[row], ids[row]))
-            hits.append(hits_of_query)
-        return hits
-
-    def _texts(self, rows: IntArray) -> list[str]:
-        sentences = self.sentences(rows)
-        return [sentences[row][1] for row in rows.tolist()]
-
-    def allowed(self, where: Condition) -> Any:
-        """Return a mask of the sentences that satisfy a condition from `checked_where`."""
-        return self._stored.allowed(where)
-
     def neighbours(
-        self,
-        embeddings: FloatArray,
-        k: int,
-        probes: int = SearchOptions.probes,
-        allowed: Any = None,
+        self, embeddings: FloatArray, k: int, probes: int = SearchOptions.probes
     ) -> tuple[FloatArray, IntArray]:
-        """Find the k nearest sentences of each query, as rows of the index.
+        """Find the k nearest vectors of each query.
 
         Rows are numbered in the order in which sentences were added; rows of deleted sentences
         are not found.
@@ -691,45 +574,34 @@ class CorpusIndex:
             embeddings: query embeddings [N, D].
             k: number of neighbours, at most the number of rows.
             probes: number of inverted lists to search.
-            allowed: result of `allowed`; None searches all sentences.
 
         Returns:
             Cosines [N, k] in descending order, and rows [N, k]; see `vectors.search_index`.
         """
-        return self._stored.neighbours(embeddings, k, probes, allowed)
-
-    def sentences(self, rows: IntArray) -> dict[int, tuple[int, str]]:
-        """Map the given rows to the line index (zero-based) and the text of their sentences."""
-        return self._stored.sentences(rows)
-
-    def ids_of(self, rows: IntArray) -> dict[int, str]:
-        """Map the given rows to the ids of their sentences."""
-        return self._stored.ids(rows)
+        return self._stored.neighbours(embeddings, k, probes)
 
 
-def _search_known_queries(
-    search: Callable[[Text, FloatArray], list[list[Hit]]], text: Text, embeddings: FloatArray
-) -> list[list[Hit]]:
-    """Search with the queries that have a known word; the others find nothing.
-
-    Args:
-        search: returns the hits of each query, given n queries and their embeddings [n, D].
-        text: N queries.
-        embeddings: their embeddings [N, D], zero for a query without a known word.
-
-    Returns:
-        Hits of each query [N].
-    """
-    is_known = np.asarray(embeddings.any(axis=1))
-    if is_known.all():
-        return search(text, embeddings)
-    all_hits: list[list[Hit]] = [[] for _ in text]
-    if not is_known.any():
-        return all_hits
-    hits = search(Text(list(compress(text, is_known))), embeddings[is_known])
-    for position, hits_of_query in zip(np.flatnonzero(is_known).tolist(), hits, strict=True):
-        all_hits[position] = hits_of_query
-    return all_hits
+def _hits(stored: IndexFolder, retrieval: Retrieval, matches: Matches) -> list[list[Hit]]:
+    """Read the text of the documents found, and return the hits of each query [N]."""
+    is_match = matches.documents >= 0
+    documents = np.unique(matches.documents[is_match])
+    sentences = stored.sentences(documents)
+    ids = stored.ids(documents)
+    texts: dict[int, str] = {}
+    if stored.has_windows:
+        rows = np.unique(matches.rows[is_match])
+        texts = dict(zip(rows.tolist(), retrieval.row_texts(rows), strict=True))
+    hits = []
+    for scores, documents_of_query, rows_of_query in zip(
+        matches.scores.tolist(), matches.documents.tolist(), matches.rows.tolist(), strict=True
+    ):
+        hits_of_query = []
+        for score, document, row in zip(scores, documents_of_query, rows_of_query, strict=True):
+            if document >= 0:
+                line, sentence = sentences[document]
+                hits_of_query.append(Hit(score, line, sentence, ids[document], texts.get(row, "")))
+        hits.append(hits_of_query)
+    return hits
 
 
 def _above(hits: list[list[Hit]], score_threshold: float | None) -> list[list[Hit]]:

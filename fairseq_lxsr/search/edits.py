@@ -17,31 +17,20 @@ import numpy as np
 
 from fairseq_lxsr.errors import InputError, check_strings, shown
 from fairseq_lxsr.files.lines import is_blank, single_line
+from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.files.write import atomic_write, editing_folder, naming, sync
-from fairseq_lxsr.search.index_folder import (
+from fairseq_lxsr.search.documents import Block, IdError, blocks, checked_ids
+from fairseq_lxsr.search.index_config import (
     DELETED_NAME,
     INDEX_CONFIG,
-    PATIENCE,
     SEGMENT_NAME,
-    STAMPS,
-    IdError,
-    IndexFolder,
-    add_checksums,
-    blocks,
-    checked_ids,
     config_text,
     read_config,
 )
+from fairseq_lxsr.search.index_folder import PATIENCE, IndexFolder
 from fairseq_lxsr.search.resumable import ENCODE_ROWS
-from fairseq_lxsr.search.segment import (
-    FILES,
-    OPTIONAL_FILES,
-    Block,
-    EmbedText,
-    Segment,
-    SegmentWriter,
-)
-from fairseq_lxsr.vectors.index import FlatIndex, min_rows
+from fairseq_lxsr.search.segment import Segment
+from fairseq_lxsr.search.segment_writer import EmbedText, SegmentWriter, trainable_kind
 
 # A new segment is merged with the previous segment, unless the latter is at least this many times
 # larger. An index of N rows then has at most about log(N) / log(8) segments, and an edit copies few
@@ -212,13 +201,33 @@ def editing(path: Path, check: Check | None = None) -> Iterator["Edit"]:
         if check:
             check(index)
         edit = Edit(index)
-        edit.remove_unlisted()
+        remove_unlisted(folder)
         try:
             yield edit
         finally:
             # A file that is left over is removed by the next edit.
             with contextlib.suppress(InputError):
-                edit.remove_unlisted()
+                remove_unlisted(folder)
+
+
+def remove_unlisted(folder: Path) -> None:
+    """Remove the files of replaced segments and of edits that were interrupted.
+
+    Args:
+        folder: an index folder that no other process edits.
+    """
+    config = read_config(folder)
+    listed = {segment["folder"] for segment in config["segments"]}
+    if config["deleted"]:
+        listed.add(config["deleted"]["file"])
+    for path in list(folder.iterdir()):
+        is_part = SEGMENT_NAME.fullmatch(path.name) or DELETED_NAME.fullmatch(path.name)
+        if not is_part or path.name in listed:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 class Edit:
@@ -236,13 +245,7 @@ class Edit:
         self._segments = list(index.segments)
         self._deleted = index.deleted
         self._next = index.config["next"]
-        # File checksums of all segments, including segments of this edit.
-        self._files = dict(index.config["files"])
-        # In a copy of an index, the stored stamps belong to the original.
-        self._stamps: dict[str, list[int]] = {}
-        for segment in index.segments:
-            self._stamps.update(segment.stamps)
-        self.next_line = _next_line(index)
+        self.next_line = index.config["lines"]
 
     # -- checks
 
@@ -287,7 +290,7 @@ class Edit:
         folder = self._folder / f"segment-{self._next}"
         self._next += 1
         folder.mkdir(self._folder.stat().st_mode & 0o777)
-        return SegmentWriter(folder, self._config["split"], self._config.get("hybrid", False))
+        return SegmentWriter(folder, self._config["split"], self._config["hybrid"])
 
     def append(self, writer: SegmentWriter) -> None:
         """Append a new segment, unless it is empty, and merge it with small previous segments."""
@@ -309,7 +312,7 @@ class Edit:
     @property
     def is_flat(self) -> bool:
         """Whether all segments store the vectors unrounded, so that they can be copied."""
-        return all(isinstance(segment.vectors, FlatIndex) for segment in self._segments)
+        return all(segment.vectors.is_flat for segment in self._segments)
 
     def merge_all(self, embed: EmbedText | None = None) -> bool:
         """Merge all segments into one segment of the index kind.
@@ -338,15 +341,12 @@ class Edit:
             **self._config,
             "lines": self.next_line,
             "sentences": total - len(self._deleted),
-            "segments": [segment.description for segment in self._segments],
+            "segments": [segment.current_description for segment in self._segments],
             "deleted": None,
-            "files": self._files,
-            STAMPS: self._stamps,
         }
         if len(self._deleted):
             config["deleted"] = self._write_deleted()
         config["next"] = self._next
-        add_checksums(config, self._folder)
         for segment in self._segments:
             if segment not in self.index.segments:
                 sync(segment.path)
@@ -357,39 +357,17 @@ class Edit:
         with contextlib.suppress(OSError):
             _sync_names(self._folder)
 
-    def remove_unlisted(self) -> None:
-        """Remove the files of replaced segments and of edits that were interrupted."""
-        # An edit that fails may have replaced index.json already.
-        config = read_config(self._folder)
-        listed = {config["deleted"]}
-        for segment in config["segments"]:
-            listed.add(segment["folder"])
-        for path in list(self._folder.iterdir()):
-            is_ours = SEGMENT_NAME.fullmatch(path.name) or DELETED_NAME.fullmatch(path.name)
-            is_first = "" not in listed and path.name in (*FILES, *OPTIONAL_FILES)
-            if is_first or (is_ours and path.name not in listed):
-                if path.is_dir() and not path.is_symlink():
-                    shutil.rmtree(path, ignore_errors=True)
-                else:
-                    path.unlink(missing_ok=True)
-
     # -- segments
 
     def _finish(self, writer: SegmentWriter, kind: str, lists: int | None) -> Segment:
         """Write the vectors of a new segment, and open it."""
         mode = (self._folder / INDEX_CONFIG).stat().st_mode & 0o777
-        description = {"folder": writer.folder.name, **writer.finish(kind, lists, mode)}
-        config = {**self._config, "segments": [description], "deleted": None}
-        config["width"] = writer.width
-        add_checksums(config, self._folder)
-        self._files.update(config["files"])
-        self._stamps.update(config[STAMPS])
-        return Segment(self._folder, description, config)
+        description = writer.finish(kind, lists, mode)
+        return Segment(self._folder, description, {**self._config, "width": writer.width})
 
     def _may_merge(self, segment: Segment, size: int) -> bool:
         """Return whether a segment is small enough to be merged with `size` new documents."""
-        is_flat = isinstance(segment.vectors, FlatIndex)
-        return is_flat and segment.num_documents < SIZE_RATIO * size
+        return segment.vectors.is_flat and segment.num_documents < SIZE_RATIO * size
 
     def _merge(
         self, first: int, kind: str, lists: int | None, embed: EmbedText | None = None
@@ -409,32 +387,16 @@ class Edit:
         self._segments = self._segments[:first]
         if not writer.num_documents:
             return
-        if writer.num_rows < min_rows(kind, lists):
-            kind = "flat"
-            lists = None
-        self._segments.append(self._finish(writer, kind, lists))
+        self._segments.append(self._finish(writer, *trainable_kind(kind, lists, writer.num_rows)))
 
-    def _write_deleted(self) -> str:
-        """Write the numbers of the deleted documents, and return the name of the file."""
+    def _write_deleted(self) -> dict[str, str]:
+        """Write the numbers of the deleted documents, and return the name and hash of the file."""
         name = f"deleted-{self._next}.npy"
         self._next += 1
         path = self._folder / name
         np.save(path, self._deleted)
         sync(path)
-        return name
-
-
-def _next_line(index: IndexFolder) -> int:
-    """Return the zero-based line index after the last line of the corpus.
-
-    Indexes of early versions do not store it. Their corpus is assumed to end with the last
-    sentence.
-    """
-    lines = index.config["lines"]
-    if lines is not None:
-        return lines
-    last = np.array([len(index) - 1])
-    return index.sentences(last)[len(index) - 1][0] + 1
+        return {"file": name, "sha256": sha256(path)}
 
 
 def _copy(
@@ -454,7 +416,7 @@ def _copy(
             writer.embed(Block(texts, list(lines), list(lines), ids, 0), embed)
             continue
         rows, content = segment.rows_of(numbers)
-        vectors = segment.vectors.rows[rows]
+        vectors = segment.vectors.index.rows[rows]
         pieces = segment.row_pieces(rows)
         writer.write(vectors, sentences, np.array(lines), ids, content, pieces)
 

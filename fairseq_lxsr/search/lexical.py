@@ -1,17 +1,20 @@
-"""Lexical search: BM25 (Robertson and Zaragoza 2009) with the bm25s library.
+"""Lexical search: BM25 (Robertson and Zaragoza 2009).
 
-It finds passages that share words with the query, so it helps within a language, and with names and
-numbers across languages.
+It finds documents that share words with the query, so it helps within a language, and with names
+and numbers across languages. The files of a segment contain the frequency of each term in each
+document. Weights are computed by a search, because they depend on all segments and on the documents
+that are deleted. Libraries such as bm25s store weights that are final.
 """
 
 import hashlib
 import math
 import re
 import unicodedata
+from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairseq_lxsr.characters import combining_marks
-from fairseq_lxsr.machine import require
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
-# Parameters of BM25, with the default values of bm25s.
+# Parameters of BM25, with the usual values (those of bm25s).
 K1 = 1.5
 B = 0.75
 # Han, kana, Thai, Lao, Myanmar and Khmer, which are written without spaces.
@@ -34,8 +36,10 @@ _UNSPACED = re.compile(
 PREFIX = 5
 # The Arabic article, also after a preposition or a conjunction.
 _ARTICLE = re.compile("^[\u0648\u0641\u0628\u0643\u0644]?(?:\u0627\u0644|\u0644\u0644)(?=\\w\\w)")
-# Files with the terms, passages and scores of `Postings`.
-LEXICAL_FILES = ("terms.npy", "term-passages.npy", "term-scores.npy")
+# Files with the arrays of `Postings`.
+LEXICAL_FILES = ("terms.npy", "term-documents.npy", "term-counts.npy", "term-totals.npy")
+# Largest frequency of a term in a document that is stored.
+LARGEST_COUNT = np.iinfo(np.uint16).max
 
 # Splits a text into the terms that BM25 compares.
 SplitTerms = Callable[[str], list[str]]
@@ -92,90 +96,67 @@ def prefixes(text: str) -> list[str]:
     return [_ARTICLE.sub("", word)[:PREFIX] for word in words(text)]
 
 
-def check_lexical() -> None:
-    """Raise `InputError` if the library that computes postings is not installed."""
-    require("bm25s", "hybrid", "lexical search")
-
-
-def lexical_name() -> str:
-    """Return the name and version of the library, for signatures."""
-    return f"bm25s-{metadata.version('bm25s')}"
-
-
+@dataclass(frozen=True)
 class Postings:
-    """The terms of some passages, and the BM25 score of each term in each passage.
+    """The terms of some documents, and their frequencies.
 
         postings = Postings.build(["A dog barks.", "It rains."])
         postings.save(folder)
 
     Attributes:
         terms: hash of each term, ascending, and the end of its postings, int64 [T, 2].
-        passages: index of the passage of each posting, int32 [P].
-        scores: BM25 score of each posting, float32 [P].
-        num_passages: number of passages.
+        documents: document of each posting, ascending for each term, int32 [P].
+        counts: frequency of the term in the document of each posting, uint16 [P].
+        totals: number of terms of each document, int32 [N].
     """
 
-    def __init__(
-        self,
-        terms: IntArray,
-        passages: NDArray[np.int32],
-        scores: FloatArray,
-        num_passages: int,
-    ):
-        self.terms = terms
-        self.passages = passages
-        self.scores = scores
-        self.num_passages = num_passages
+    terms: IntArray
+    documents: NDArray[np.int32]
+    counts: NDArray[np.uint16]
+    totals: NDArray[np.int32]
 
     @classmethod
-    def build(cls, passages: Sequence[str], split: SplitTerms = words) -> "Postings":
-        """Compute the postings of passages.
+    def build(cls, documents: Sequence[str], split: SplitTerms = words) -> "Postings":
+        """Count the terms of documents.
 
         Args:
-            passages: N texts.
+            documents: N texts.
             split: splits a text into terms.
-
-        Raises:
-            InputError: if bm25s is not installed.
         """
-        check_lexical()
-        import bm25s
-
-        numbers: dict[str, int] = {}
-        ids = [
-            [numbers.setdefault(term, len(numbers)) for term in split(passage)]
-            for passage in passages
-        ]
-        # bm25s cannot index a collection without any words.
-        if not numbers:
-            empty = np.empty(0)
-            return cls(
-                np.empty((0, 2), dtype=np.int64),
-                empty.astype(np.int32),
-                empty.astype(np.float32),
-                len(passages),
-            )
-        index = bm25s.BM25(k1=K1, b=B)
-        index.index((ids, numbers), create_empty_token=False, show_progress=False)
-        hashes = np.array([_term_hash(term) for term in numbers])
-        order = hashes.argsort()
-        starts = index.scores["indptr"][order].astype(np.int64)
-        counts = index.scores["indptr"][order + 1] - starts
-        ends = counts.cumsum()
-        # Sort the postings by the hashes of their terms.
-        sources = np.arange(ends[-1]) + np.repeat(starts - (ends - counts), counts)
+        hashes: dict[str, int] = {}
+        # An array, because a list of as many numbers would need five times the memory.
+        hashes_of_terms = array("q")
+        totals = np.zeros(len(documents), dtype=np.int32)
+        for number, text in enumerate(documents):
+            terms = split(text)
+            totals[number] = len(terms)
+            for term in terms:
+                if term not in hashes:
+                    hashes[term] = _term_hash(term)
+                hashes_of_terms.append(hashes[term])
+        numbers = np.repeat(np.arange(len(documents), dtype=np.int32), totals)
+        keys = np.frombuffer(hashes_of_terms, dtype=np.int64)
+        order = np.lexsort((numbers, keys))
+        keys = keys[order]
+        numbers = numbers[order]
+        # A posting starts where the term or the document changes.
+        is_first = np.ones(len(keys), dtype=bool)
+        is_first[1:] = (keys[1:] != keys[:-1]) | (numbers[1:] != numbers[:-1])
+        starts = np.flatnonzero(is_first)
+        counts = np.diff(starts, append=len(keys)).clip(max=LARGEST_COUNT)
+        distinct_keys, sizes = np.unique(keys[starts], return_counts=True)
         return cls(
-            np.stack((hashes[order], ends), axis=1),
-            index.scores["indices"][sources].astype(np.int32),
-            index.scores["data"][sources].astype(np.float32),
-            len(passages),
+            np.stack((distinct_keys, sizes.cumsum()), axis=1),
+            numbers[starts],
+            counts.astype(np.uint16),
+            totals,
         )
 
     def save(self, folder: Path) -> None:
         """Write the files of `LEXICAL_FILES`."""
-        arrays: list[NDArray[Any]] = [self.terms, self.passages, self.scores]
-        for name, array in zip(LEXICAL_FILES, arrays, strict=True):
-            np.save(folder / name, array)
+        arrays: list[NDArray[Any]] = [self.terms, self.documents, self.counts, self.totals]
+        for name, values in zip(LEXICAL_FILES, arrays, strict=True):
+            np.save(folder / name, values)
 
     def range_of(self, term: str) -> slice:
         """Return the range of the postings of a term, which may be empty."""
@@ -187,79 +168,107 @@ class Postings:
 
 
 class LexicalIndex:
-    """Searches passages with BM25.
+    """Searches documents with BM25.
 
         index = LexicalIndex([Postings.build(["A dog barks.", "It rains."])])
-        scores, rows = index.nearest(["Which dog?"], k=1)
+        scores, documents = index.nearest(["Which dog?"], k=1)
 
-    Each segment of an index has separate postings. The weight of a term depends on its frequency in
-    all segments, whereas the mean length of passages is computed for each segment.
+    The weight of a term, and the mean length of documents, are those of all segments without the
+    deleted documents. So the scores do not depend on how documents are divided into segments.
 
     Args:
-        parts: postings of each segment; the passages of all segments are numbered consecutively.
+        parts: postings of each segment; the documents of all segments are numbered consecutively.
         split: splits a query into terms, as for the postings.
+        is_alive: mask of the documents that are not deleted [N]; None if none is deleted.
     """
 
-    def __init__(self, parts: Sequence[Postings], split: SplitTerms = words):
+    def __init__(
+        self,
+        parts: Sequence[Postings],
+        split: SplitTerms = words,
+        is_alive: NDArray[np.bool_] | None = None,
+    ):
         self._parts = parts
         self._split = split
-        self._size = sum(part.num_passages for part in parts)
+        self._is_alive = is_alive
+        totals = np.concatenate([part.totals for part in parts])
+        alive_totals = totals if is_alive is None else totals[is_alive]
+        self._num_alive = len(alive_totals)
+        mean = max(alive_totals.mean() if self._num_alive else 0.0, 1.0)
+        # The denominator of BM25 without the frequency of the term [N].
+        self._norms = (K1 * (1 - B + B * totals / mean)).astype(np.float32)
 
     def __len__(self) -> int:
-        """Return the number of passages."""
-        return self._size
+        """Return the number of documents, including deleted documents."""
+        return len(self._norms)
 
     def nearest(
         self, queries: Sequence[str], k: int, allowed: NDArray[np.bool_] | None = None
     ) -> tuple[FloatArray, IntArray]:
-        """Find the passages with the highest BM25 scores.
+        """Find the documents with the highest BM25 scores.
 
         Args:
             queries: Q texts.
-            k: number of passages per query.
-            allowed: mask of the passages to search [N]; None for all.
+            k: number of documents per query.
+            allowed: mask of the documents to search [N]; None for all that are not deleted.
 
         Returns:
-            Scores in descending order, float32 [Q, k], and row indices of the passages [Q, k]. If
-            fewer passages share a term with the query, the last scores are 0 and the last indices
+            Scores in descending order, float32 [Q, k], and numbers of the documents [Q, k]. If
+            fewer documents share a term with the query, the last scores are 0 and the last numbers
             -1. A score is the sum over the terms of the query.
         """
+        if allowed is None:
+            allowed = self._is_alive
         scores = np.zeros((len(queries), k), dtype=np.float32)
-        rows = np.full((len(queries), k), -1, dtype=np.int64)
-        depth = min(k, self._size)
+        documents = np.full((len(queries), k), -1, dtype=np.int64)
+        depth = min(k, len(self))
         for number, query in enumerate(queries):
             all_scores = self._scores(query)
             if allowed is not None:
                 all_scores = np.where(allowed, all_scores, 0)
             positive = np.flatnonzero(all_scores > 0)
             if len(positive) > depth:
-                largest = np.argpartition(-all_scores[positive], depth - 1)[:depth]
-                positive = np.sort(positive[largest])
-            best = positive[np.argsort(-all_scores[positive], kind="stable")]
+                # Of equal documents, the first are kept.
+                kth = np.partition(all_scores[positive], len(positive) - depth)[-depth]
+                order = np.flatnonzero(all_scores[positive] >= kth)
+                positive = positive[order]
+            best = positive[np.argsort(-all_scores[positive], kind="stable")][:depth]
             scores[number, : len(best)] = all_scores[best]
-            rows[number, : len(best)] = best
-        return scores, rows
+            documents[number, : len(best)] = best
+        return scores, documents
 
     def _scores(self, query: str) -> FloatArray:
-        """Return the BM25 score of each passage [N]."""
-        scores = np.zeros(self._size, dtype=np.float32)
+        """Return the BM25 score of each document [N]."""
+        scores = np.zeros(len(self), dtype=np.float32)
         for term, repetitions in Counter(self._split(query)).items():
-            ranges = [part.range_of(term) for part in self._parts]
-            frequency = sum(places.stop - places.start for places in ranges)
-            first = 0
-            for part, places in zip(self._parts, ranges, strict=True):
-                if places.stop > places.start:
-                    factor = repetitions * _idf(self._size, frequency)
-                    factor /= _idf(part.num_passages, places.stop - places.start)
-                    inside = scores[first : first + part.num_passages]
-                    inside[part.passages[places]] += np.float32(factor) * part.scores[places]
-                first += part.num_passages
+            documents, counts = self._postings(term)
+            frequency = len(documents)
+            if self._is_alive is not None:
+                frequency = int(np.count_nonzero(self._is_alive[documents]))
+            if not frequency:
+                continue
+            weight = np.float32(repetitions * self._inverse_frequency(frequency))
+            scores[documents] += weight * counts / (counts + self._norms[documents])
         return scores
 
+    def _postings(self, term: str) -> tuple[IntArray, FloatArray]:
+        """Return the documents with a term, and its frequency in each of them."""
+        documents = []
+        counts = []
+        first = 0
+        for part in self._parts:
+            places = part.range_of(term)
+            if places.stop > places.start:
+                documents.append(part.documents[places] + first)
+                counts.append(part.counts[places].astype(np.float32))
+            first += len(part.totals)
+        if not documents:
+            return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32)
+        return np.concatenate(documents), np.concatenate(counts)
 
-def _idf(num_passages: int, frequency: int) -> float:
-    """Return the weight of a term that occurs in `frequency` passages, as in Lucene."""
-    return math.log(1 + (num_passages - frequency + 0.5) / (frequency + 0.5))
+    def _inverse_frequency(self, frequency: int) -> float:
+        """Return the weight of a term that occurs in `frequency` documents, as in Lucene."""
+        return math.log(1 + (self._num_alive - frequency + 0.5) / (frequency + 0.5))
 
 
 def _term_hash(term: str) -> int:

@@ -17,6 +17,7 @@ from fairseq_lxsr.options import (
 )
 
 if TYPE_CHECKING:
+    from fairseq_lxsr.search.index_config import IndexSettings
     from fairseq_lxsr.vectors import MinedPairs
 
 # Weight of ordered MaxSim in the reranking score; the cosine has weight 1. For other weights, see
@@ -56,7 +57,7 @@ class SearchOptions(RerankOption):
         at_least(1),
     )
     hybrid: bool = option(
-        "also search passages with BM25; requires an index of passages and bm25s (default: no)",
+        "also search with BM25, which compares words (default: no)",
         False,
     )
     threshold: float | None = option(
@@ -72,10 +73,10 @@ class IndexOptions:
     """Options for building an index; see `vectors.build_index`.
 
     Attributes:
-        kind: index kind. A shard with too few sentences for it, usually the last shard, is flat.
+        kind: index kind. A segment with too few sentences for it is flat.
         lists: number of inverted lists; None for min(4 sqrt(N), N // 39) with N sentences.
         passages: whether each text is a passage whose sentences are embedded separately.
-        hybrid: whether to store the terms of passages for BM25.
+        hybrid: whether to store the terms of the text for BM25.
         model_folder: path of the model, stored for later searches.
         language: language of the text, for encoders that depend on it.
     """
@@ -100,12 +101,22 @@ class IndexOptions:
         False,
     )
     hybrid: bool = option(
-        "with --passages: store the words of the passages for `lxsr search --hybrid`; requires "
-        "bm25s (default: no)",
+        "store the words of the text for `lxsr search --hybrid` (default: no)",
         False,
     )
     model_folder: str = ""
     language: str = ""
+
+    def settings(self, model: str) -> "IndexSettings":
+        """Return the settings of an index whose vectors are those of a model.
+
+        Args:
+            model: fingerprint of the model.
+        """
+        from fairseq_lxsr.search.index_config import IndexSettings
+
+        split = "sentences" if self.passages else None
+        return IndexSettings(model, self.kind, self.lists, self.model_folder, split, self.hybrid)
 
 
 @dataclass(frozen=True)

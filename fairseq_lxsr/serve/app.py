@@ -358,7 +358,7 @@ class Service:
         if where is not None:
             where = checked_ids(where, "only_ids")
         refuse_too_many_hits(len(queries), k, self.options.max_inputs)
-        hybrid = checked_hybrid(fields, index.has_passages)
+        hybrid = checked_hybrid(fields)
         score_threshold = checked_threshold(fields)
         ranker = find_passage_ranker(self.encoder) if index.has_passages else None
         embedded = await self.queue.embed(queries)
@@ -576,15 +576,11 @@ def refuse_too_many_hits(num_queries: int, k: int, max_inputs: int) -> None:
         )
 
 
-def checked_hybrid(fields: dict[str, Any], has_passages: bool) -> bool:
-    """Check and return whether BM25 is used, too, which needs an index of passages."""
+def checked_hybrid(fields: dict[str, Any]) -> bool:
+    """Check and return whether BM25 is used, too."""
     hybrid = fields.get("hybrid", False)
-    if type(hybrid) is not bool or (hybrid and not has_passages):
-        raise RequestError(
-            400,
-            f"hybrid {shown(hybrid)}; expected false, or true for an index of passages",
-            "hybrid",
-        )
+    if type(hybrid) is not bool:
+        raise RequestError(400, f"hybrid {shown(hybrid)}; expected true or false", "hybrid")
     return hybrid
 
 

@@ -15,7 +15,8 @@ from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.open import file_identity
 from fairseq_lxsr.files.write import restore_folder
-from fairseq_lxsr.search import CorpusIndex, open_index
+from fairseq_lxsr.search import CorpusIndex
+from fairseq_lxsr.search.index_config import INDEX_CONFIG
 from fairseq_lxsr.vectors.rows import FloatArray
 
 logger = logging.getLogger(__name__)
@@ -28,7 +29,7 @@ Result = TypeVar("Result")
 class LiveIndex:
     """An index that is opened again when its folder is edited, replaced or removed.
 
-        live = LiveIndex(open_index("index"), encoder)
+        live = LiveIndex(CorpusIndex.load("index"), encoder)
         async with live.following():
             hits = live.current().search("A dog.", k=5)
 
@@ -102,7 +103,7 @@ class LiveIndex:
         if seen == self._seen and self._index is not None:
             return
         if self._index is None or not self._index.is_current():
-            index = open_index(self._folder)
+            index = CorpusIndex.load(self._folder)
             index.check_model(self._encoder)
             self._index = index
             logger.warning(
@@ -113,8 +114,7 @@ class LiveIndex:
 
     def _identity(self) -> tuple[int, ...] | None:
         """Return the identity of the file that every change of the index replaces."""
-        manifest = file_identity(self._folder / "shards.json")
-        return manifest or file_identity(self._folder / "index.json")
+        return file_identity(self._folder / INDEX_CONFIG)
 
     async def edit(self, change: Callable[[CorpusIndex], Result]) -> tuple[Result, int]:
         """Edit the index in a thread.

@@ -18,7 +18,7 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.export import export_hub
 from fairseq_lxsr.export.card import write_card
 from fairseq_lxsr.export.st_folder import write_for_st
-from fairseq_lxsr.search import open_index
+from fairseq_lxsr.search import CorpusIndex
 
 TEXTS = ["one dog", "un chien"]
 
@@ -226,7 +226,7 @@ def test_an_exported_folder_needs_no_other_library(model, tmp_path, monkeypatch,
     lxsr_here("index", *options, "--output", tmp_path / "index")
     assert "one dog" in lxsr_here("search", "--index", tmp_path / "index", "one dog").stdout
     opened = SentenceEncoder.from_pretrained(tmp_path / "st")
-    open_index(tmp_path / "index").check_model(opened)
+    CorpusIndex.load(tmp_path / "index").check_model(opened)
     done = lxsr_here(
         "embed", "--model", f"{tmp_path}/st#untrained", *options[2:], "--output", "o", check=False
     )

@@ -12,7 +12,7 @@ from conftest import COMPATIBILITY, lxsr_here, refused
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.embeddings import load
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.search import CorpusIndex, open_index
+from fairseq_lxsr.search import CorpusIndex
 
 FRENCH = [target for _, target in toy.sentences(40)]
 
@@ -24,7 +24,7 @@ def encoder():
 
 def test_built_by_an_encoder_and_searched_by_text(encoder, tmp_path):
     index = CorpusIndex.build(tmp_path / "index", FRENCH, encoder)
-    for one in (index, CorpusIndex.load(tmp_path / "index"), open_index(tmp_path / "index")):
+    for one in (index, CorpusIndex.load(tmp_path / "index"), CorpusIndex.load(tmp_path / "index")):
         hits = one.search(FRENCH[7], 3)
         assert [hits[0].text, hits[0].line, len(hits)] == [FRENCH[7], 7, 3]
         assert (

@@ -20,7 +20,8 @@ from fairseq_lxsr.options import INDEX_KINDS
 from fairseq_lxsr.search import CorpusIndex, segment
 from fairseq_lxsr.search.edits import SIZE_RATIO
 from fairseq_lxsr.search.index_folder import config_text
-from fairseq_lxsr.search.segment import SKETCH_FILE, SPLITTERS
+from fairseq_lxsr.search.segment_files import SKETCH_FILE
+from fairseq_lxsr.search.segment_writer import SPLITTERS
 from fairseq_lxsr.vectors import write_index
 from fairseq_lxsr.vectors.index import build_sketch
 

@@ -17,7 +17,7 @@ from fairseq_lxsr.search import passages as ranking
 from fairseq_lxsr.search.lexical import LEXICAL_FILES, Postings
 from fairseq_lxsr.search.passages import Candidate, PassageRanker
 from fairseq_lxsr.search.reranker import Reranker
-from fairseq_lxsr.search.segment import PIECE_ENDS_FILE, PIECES_FILE, SKETCH_FILE
+from fairseq_lxsr.search.segment_files import PIECE_ENDS_FILE, PIECES_FILE, SKETCH_FILE
 from fairseq_lxsr.search.splitting import passage_rows, sentence_spans, windows
 
 SENTENCES = list(dict.fromkeys(english for english, _ in toy.sentences(300, seed=3)))

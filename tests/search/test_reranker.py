@@ -19,7 +19,7 @@ from fairseq_lxsr.encoder.torch_network import read_model
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.protocols.similarity_search import Tatoeba
 from fairseq_lxsr.evaluation.protocols.xsr import SentenceRetrieval, select
-from fairseq_lxsr.search import CorpusIndex, Mining, Side, mine_files, open_index
+from fairseq_lxsr.search import CorpusIndex, Mining, Side, mine_files
 from fairseq_lxsr.search import options as search_options
 from fairseq_lxsr.search import reranker as reranking
 from fairseq_lxsr.search.reranker import Reranker
@@ -116,7 +116,7 @@ def test_shards_are_searched_as_one(encoder, index, tmp_path):
     manifest = {"version": 1, "shards": [{"name": "a"}, {"name": "b"}]}
     (tmp_path / "shards.json").write_text(json.dumps(manifest))
     found = []
-    for whole in (index, open_index(tmp_path)):
+    for whole in (index, CorpusIndex.load(tmp_path)):
         hits = whole.search(ENGLISH[:30], encoder.embed, 2, reranker=Reranker(encoder, 9))
         found.append([[hit.line for hit in row] for row in hits])
     assert found[0] == found[1]

@@ -10,7 +10,7 @@ from conftest import COMPATIBILITY, lxsr_here, refused
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.embeddings import load, model_of, truncate_dim_of
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.search import CorpusIndex, PairScoring, open_index, score_pairs
+from fairseq_lxsr.search import CorpusIndex, PairScoring, score_pairs
 from fairseq_lxsr.search.pairs import PairEncoder
 from fairseq_lxsr.search.reranker import Reranker
 
@@ -57,7 +57,7 @@ def test_stored_vectors_are_searched_with_their_model(options, text, tmp_path):
 
 def test_an_index_is_cut_and_its_queries_alike(encoder, text, tmp_path):
     lxsr("index", "--input", text, "--output", tmp_path / "index", "--truncate-dim", WIDTH)
-    index = open_index(tmp_path / "index")
+    index = CorpusIndex.load(tmp_path / "index")
     assert (index.config["width"], index.truncate_dim) == (WIDTH, WIDTH)
     rows = encoder.encode(FRENCH, truncate_dim=WIDTH, normalize=True)
     nearest = np.argsort(-rows[3] @ rows.T)[:3].tolist()

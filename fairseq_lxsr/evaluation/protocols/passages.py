@@ -32,7 +32,7 @@ from fairseq_lxsr.evaluation.score import Outcomes, Score, as_units, from_hits, 
 from fairseq_lxsr.evaluation.texts import rank
 from fairseq_lxsr.options import FILE_NAME, ON_LONG, PASSAGE_METRICS, option
 from fairseq_lxsr.search.corpus import CorpusIndex
-from fairseq_lxsr.search.lexical import LexicalIndex, Postings, lexical_name
+from fairseq_lxsr.search.lexical import LexicalIndex, Postings
 from fairseq_lxsr.search.passages import PassageRanker
 from fairseq_lxsr.vectors.rows import IntArray
 
@@ -163,8 +163,8 @@ class Passages(Protocol):
     )
     metric: tuple[str, ...] = option(
         f"metrics from {', '.join(PASSAGE_METRICS)}, separated by commas: nn: the nearest "
-        "vectors; passages: the ranking of a passage index; bm25: lexical search with the "
-        "library bm25s; hybrid: passages combined with bm25 (default: nn)",
+        "vectors; passages: the ranking of a passage index; bm25: lexical search; hybrid: passages "
+        "combined with bm25 (default: nn)",
         ("nn",),
         type=comma_separated(f"names from {', '.join(PASSAGE_METRICS)}", tuple(PASSAGE_METRICS)),
         metavar="NAMES",
@@ -232,7 +232,7 @@ class Passages(Protocol):
         """Score an encoder on one test set with one metric."""
         model = encoder.fingerprint
         if metric == "bm25":
-            model = lexical_name()
+            model = metric
         settings: dict[str, Any] = {"dataset": self.dataset} if self.dataset else {}
         settings |= {
             "metric": PASSAGE_METRICS[metric],
