@@ -265,17 +265,6 @@ ROWS = {
         ),
         bfloat16=True,
     ),
-    "speed.batching": Row(
-        "--repeats 3",
-        "--sentences 2000 --repeats 1",
-        (
-            Figure(
-                "numpy, s a million sentences",
-                lambda results: median(results["seconds"]["numpy, 4096 tokens"]),
-                most=1,
-            ),
-        ),
-    ),
     "speed.encode": Row(
         "{model} {text}.en --sentences 2000 --repeats 1 --dtypes float32",
         "--sentences 50 --width 64 --layers 1 --vocabulary 1000 --no-memory",

@@ -121,9 +121,6 @@ COMMANDS = {
         "--lang-pair en-de cannot be used with demo, whose text is en-fr; use the PREFIX of your "
         "own text"
     ),
-    "verify folder": (
-        "folder: no file with a stored checksum; expected files written by lxsr or by training"
-    ),
     "report none": "none: no such folder; expected one with *.log and *.jsonl",
     "compare not.jsonl": (
         "compare not.jsonl: only one score file; specify two files, or --published"

@@ -82,7 +82,6 @@ if __name__ == "__main__":
     main(["mine", *sides, "--output", str(folder / "mined.tsv")])
     main(["score", *sides, "--output", str(folder / "scored.tsv")])
     main(["eval", "xsr", *sides, "--output", str(folder / "scores.jsonl")])
-    main(["verify", str(folder / "work" / "data-bin")])
     main(["export", "web", *model, "--input", text + ".en", "--output", str(folder / "web")])
     assert SentenceEncoder.from_pretrained("lxsr-static").encode(["a dog"]).shape == (1, 256)
     laser = {str(COMPATIBILITY / "laser.model")!r}

@@ -185,7 +185,7 @@ def install(set_name):
         dependencies() + dependencies("torch", "faiss") + BUILD,
     )
     pip("what fairseq needs", dependencies("train"))
-    # training/fairseq_patches.py replaces what fairseq would build.
+    # The tasks of this project do not need what fairseq would build.
     pip("fairseq", ["--no-deps", "--no-build-isolation", "-r", FAIRSEQ], **UNBUILT)
     pip("the extras %s" % ", ".join(extras), dependencies(*extras))
     pip("fairseq-lxsr itself", ["--no-deps", "--no-build-isolation", "-e", ROOT])

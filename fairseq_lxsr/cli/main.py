@@ -53,7 +53,6 @@ VERBS = {
     "search": ("search", "search an index"),
     "serve": ("serve", "embed and search over HTTP, for clients of the OpenAI API"),
     "report": ("report", "write an HTML report of a run"),
-    "verify": ("verify", "check files for damage"),
     "train-context": ("train", "train without parallel text"),
 }
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 # Requirements file with the tested fairseq release and its checksum.
 FAIRSEQ = PACKAGE / "recipes" / "fairseq.txt"
-# READTHEDOCS=1 skips building fairseq's extension modules. `training/fairseq_patches.py` replaces
-# the functions that are needed from them.
+# READTHEDOCS=1 skips building fairseq's extension modules, which the tasks of this package do not
+# need.
 PIP = ["-m", "pip", "install", "--no-deps", "--no-build-isolation", "-r"]
 INSTALL = f"READTHEDOCS=1 {shlex.join([sys.executable, *PIP, str(FAIRSEQ)])}"
 # Warnings of hydra and torch before training, which only concern the authors of fairseq.

@@ -5,7 +5,7 @@ import errno
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from fairseq_lxsr.errors import InputError
 
@@ -25,7 +25,10 @@ def archive_of(path: str | Path) -> Path | None:
 
 def names_in_archive(archive: str | Path) -> list[str]:
     """Return the sorted names of the files in a .zip archive."""
-    with _opening(archive) as packed:
+    # Imported here because every command imports this module.
+    import zipfile
+
+    with reporting_damage(archive), zipfile.ZipFile(archive) as packed:
         return sorted(member.filename for member in packed.infolist() if not member.is_dir())
 
 
@@ -48,22 +51,27 @@ def open_member(archive: Path, path: str | Path) -> IO[bytes]:
             f"{path}: no such file in {archive.name}, which contains {len(names):,} files: "
             f"{listed}; expected {archive}/MEMBER, where MEMBER is one of them"
         )
-    with _opening(archive) as packed:
+    # Imported here because every command imports this module.
+    import zipfile
+
+    with reporting_damage(archive), zipfile.ZipFile(archive) as packed:
         return packed.open(name)
 
 
 @contextlib.contextmanager
-def _opening(archive: str | Path) -> Iterator[Any]:
-    """Open a .zip archive, and convert errors caused by a damaged archive to `InputError`."""
+def reporting_damage(
+    archive: str | Path, errors: tuple[type[Exception], ...] = ()
+) -> Iterator[None]:
+    """Convert errors caused by a damaged archive to `InputError`.
+
+    Args:
+        archive: path of the archive.
+        errors: types of errors to convert, besides those of `zipfile`.
+    """
     # Imported here because every command imports this module.
     import zipfile
 
-    try:
-        with zipfile.ZipFile(archive) as packed:
-            yield packed
-    except InputError:
-        raise
-    except (
+    damage: tuple[type[Exception], ...] = (
         zipfile.BadZipFile,
         NotImplementedError,
         RuntimeError,
@@ -71,7 +79,13 @@ def _opening(archive: str | Path) -> Iterator[Any]:
         LookupError,
         struct.error,
         OSError,
-    ) as error:
+        *errors,
+    )
+    try:
+        yield
+    except InputError:
+        raise
+    except damage as error:
         # Corrupt data raises an OSError without errno, or one for an invalid offset.
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise

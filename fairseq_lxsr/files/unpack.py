@@ -1,59 +1,31 @@
-"""Extracts named files from untrusted .zip and .tgz archives."""
+"""Extracts named files from .zip and .tgz archives.
 
-import errno
+Nothing is extracted under a name from the archive, so no archive can write outside the output
+folder.
+"""
+
 import gzip
 import lzma
-import stat
-import struct
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import Any
 
-from fairseq_lxsr.errors import InputError, shown
-from fairseq_lxsr.files.open import READ_BYTES, Budget, Metered
+from fairseq_lxsr.errors import InputError, listed
+from fairseq_lxsr.files.archives import reporting_damage
+from fairseq_lxsr.files.open import FREE_BYTES, READ_BYTES, Budget, Metered
 from fairseq_lxsr.files.progress import Progress
 from fairseq_lxsr.files.write import atomic_write
 
-# Extracted size that is always allowed, because small repetitive files have a high ratio.
-ARCHIVE_FREE_BYTES = 1 << 20
-# Maximum header size of a .tgz member, such as a long name, which tarfile reads into memory.
-MAX_HEADER_BYTES = 1 << 20
-# Maximum number of names to list in a message.
-MAX_LISTED = 3
-UNPACKING_ERRORS = (
-    zipfile.BadZipFile,
-    tarfile.TarError,
-    gzip.BadGzipFile,
-    zlib.error,
-    lzma.LZMAError,
-    struct.error,
-    OSError,
-    EOFError,
-    ValueError,
-    OverflowError,
-    NotImplementedError,
-    RuntimeError,
-)
-# Types of extended headers that tarfile reads into memory.
-HEADER_TYPES = (
-    tarfile.GNUTYPE_LONGNAME,
-    tarfile.GNUTYPE_LONGLINK,
-    tarfile.XHDTYPE,
-    tarfile.XGLTYPE,
-    tarfile.SOLARIS_XHDTYPE,
-)
-
-Member = tuple[str, Callable[[], Any]]
+# Errors of damaged archives, besides those of `zipfile`.
+DAMAGE = (tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OverflowError)
 
 
-def unpack(
-    archive: Path, outputs: Mapping[str, Path], free_bytes: int = ARCHIVE_FREE_BYTES
-) -> None:
+def unpack(archive: Path, outputs: Mapping[str, Path]) -> None:
     """Extract files from a .zip or .tgz archive, except for files that already exist.
 
         unpack(Path("corpus.zip"), {"Toy.en-fr.en": Path("toy.en")})
@@ -63,91 +35,49 @@ def unpack(
 
     Args:
         archive: path of the archive; the suffix determines the format.
-        outputs: maps file names to output paths; folders inside the archive are ignored.
-        free_bytes: extracted bytes allowed before the compression ratio is checked.
+        outputs: maps file names to output paths; folders inside the archive are ignored, and links
+            are not extracted.
 
     Raises:
         InputError: if the archive is damaged, extracts to an implausible size, or lacks one of the
             files.
     """
     missing = {name: output for name, output in outputs.items() if not output.is_file()}
-    with ExitStack() as streams:
-        with _opening(archive, free_bytes) as members:
-            for name, open_member in members:
+    budget = Budget(archive, FREE_BYTES)
+    with ExitStack() as targets:
+        with reporting_damage(archive, DAMAGE):
+            for name, open_member in _members(archive):
                 output = missing.pop(PurePosixPath(name).name, None)
                 if output is not None:
-                    source = open_member()
-                    target = streams.enter_context(atomic_write(output, "wb"))
-                    _copy(source, target, output.name)
+                    target = targets.enter_context(atomic_write(output, "wb"))
+                    with Metered(open_member(), budget) as source:
+                        _copy(source, target, output.name)
         if missing:
-            names = ", ".join([*missing][:MAX_LISTED])
-            if len(missing) > MAX_LISTED:
-                names += ", ..."
             raise InputError(
-                f"{archive}: no {names} in this archive; check that it is the right one"
+                f"{archive}: no {listed(list(missing))} in this archive; check that it is the "
+                "right one"
             )
 
 
-class _Member(tarfile.TarInfo):
-    """A tar member that rejects implausibly long names and attributes."""
-
-    @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "_Member":
-        member = super().frombuf(buf, encoding, errors)
-        if member.type in HEADER_TYPES and member.size > MAX_HEADER_BYTES:
-            raise tarfile.ReadError(f"a member's name or attributes take {member.size:,} bytes")
-        return member
-
-
-def _copy(stream: IO[bytes], target: IO[bytes], name: str) -> None:
-    with Progress(desc=name, unit="B", unit_scale=True, disable=None) as bar:
-        while block := stream.read(READ_BYTES):
+def _copy(source: Metered, target: Any, name: str) -> None:
+    with Progress(desc=name, unit="B", unit_scale=True) as bar:
+        while block := source.read(READ_BYTES):
             target.write(block)
             bar.update(len(block))
 
 
-@contextmanager
-def _opening(archive: Path, free_bytes: int) -> Iterator[Iterator[Member]]:
-    """Yield an iterator over the regular files of an archive, each with a function to open it."""
-    try:
-        if archive.suffix == ".zip":
-            with zipfile.ZipFile(archive) as packed:
-                yield _files_of_zip(packed, Budget(archive, free_bytes))
-        else:
-            with (
-                gzip.open(archive) as stream,
-                Metered(stream, Budget(archive, free_bytes)) as metered,
-                tarfile.open(mode="r|", fileobj=metered, tarinfo=_Member) as tar,
-            ):
-                yield _files_of_tar(tar)
-                # gzip verifies its checksum at the end of the stream.
-                while metered.read(READ_BYTES):
-                    pass
-    except InputError:
-        raise
-    except UNPACKING_ERRORS as error:
-        # Corrupt data raises an OSError without errno, or one for an invalid offset.
-        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
-            raise
-        raise InputError(
-            f"{archive}: damaged or incomplete archive ({shown(str(error))}); download it again"
-        ) from None
-
-
-def _files_of_zip(packed: zipfile.ZipFile, budget: Budget) -> Iterator[Member]:
-    def open_member(member: zipfile.ZipInfo) -> Metered:
-        return Metered(packed.open(member), budget)
-
-    for member in packed.infolist():
-        # Unix file type, 0 if created on another system; links and devices are skipped.
-        kind = stat.S_IFMT(member.external_attr >> 16)
-        if not member.is_dir() and kind in (0, stat.S_IFREG):
-            yield member.filename, partial(open_member, member)
-
-
-def _files_of_tar(tar: tarfile.TarFile) -> Iterator[Member]:
-    while (member := tar.next()) is not None:
-        # An archive may have millions of empty members, which tarfile would keep in memory.
-        tar.members.clear()  # type: ignore[attr-defined]
-        if member.isreg() and not member.issparse():
-            yield member.name, partial(tar.extractfile, member)
+def _members(archive: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Yield the name of every regular file in an archive, and a function that opens the file."""
+    if archive.suffix == ".zip":
+        with zipfile.ZipFile(archive) as packed_zip:
+            for info in packed_zip.infolist():
+                if not info.is_dir():
+                    yield info.filename, partial(packed_zip.open, info)
+        return
+    with gzip.open(archive) as stream, tarfile.open(fileobj=stream, mode="r|") as packed_tar:
+        for member in packed_tar:
+            if member.isreg():
+                yield member.name, partial(packed_tar.extractfile, member)
+        # gzip verifies its checksum at the end of the stream.
+        while stream.read(READ_BYTES):
+            pass

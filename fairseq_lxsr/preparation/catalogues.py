@@ -333,7 +333,7 @@ def parse_catalogue(path: Path, dropped: Counter) -> dict[str, str]:
         content = _content(path)
         if ".po" in path.name.lower()[-8:]:
             return _read_po(path, content, dropped)
-        return _read_mo(content)
+        return _read_mo(path, content, dropped)
     except InputError:
         raise
     except (OSError, LookupError, ValueError, struct.error) as error:
@@ -388,52 +388,35 @@ def _plural_rule(header: str) -> str:
     return match[1][:RULE_CHARACTERS] if match else ""
 
 
-def _read_mo(content: bytes) -> dict[str, str]:
-    translations: dict[str, str] = {}
-    charset = "ascii"
-    rule = ""
-    entries = list(_entries(content))
-    all_text = b"".join(part for entry in entries for part in entry)
-    for raw_message, raw_text in entries:
-        # The translation of the empty message is the header.
-        if not raw_message:
-            header = raw_text.decode("utf-8", "replace")
-            match = CHARSET.search(header)
-            if match:
-                charset = _charset(all_text, match[1])
-            rule = _plural_rule(header)
-            continue
-        message = str(raw_message, charset)
-        text = str(raw_text, charset)
-        # \0 separates the plural forms.
-        if "\0" not in message:
-            translations[message] = text
-            continue
-        context, mark, plurals = message.rpartition("\x04")
-        messages = [f"{context}{mark}{form}" for form in plurals.split("\0")]
-        translations |= _plurals(messages, text.split("\0"), rule)
-    return translations
+def _read_mo(path: Path, content: bytes, dropped: Counter) -> dict[str, str]:
+    require("polib", "prepare", f"{path}: reading .mo")
+    import polib
+
+    _check_entries(content)
+    try:
+        entries = polib.mofile(content, encoding="utf-8")
+    except UnicodeDecodeError:
+        # Read the character set in the header instead.
+        entries = polib.mofile(content)
+    return _translations(entries, dropped)
 
 
-def _entries(content: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the messages and translations of a .mo file. Raise ValueError if it is invalid."""
+def _check_entries(content: bytes) -> None:
+    """Check where the entries of a .mo file lie. Raise ValueError if it is invalid.
+
+    polib would cut off an entry at the end of the file, and the total size of entries that overlap
+    could exceed the memory.
+    """
     order = BYTE_ORDERS.get(content[:4])
     if order is None:
         raise ValueError("not a .mo file")
-    revision, count, *tables = struct.unpack_from(f"{order}4I", content, 4)
-    if revision >> 16 > 1:
-        raise ValueError("unknown version of the .mo format")
-    # Reject overlapping entries, whose total size could exceed the file size.
+    count, *tables = struct.unpack_from(f"{order}3I", content, 8)
     remaining_bytes = len(content)
-    for number in range(count):
-        entry = []
-        for table in tables:
-            length, start = struct.unpack_from(f"{order}2I", content, table + 8 * number)
+    for table in tables:
+        for length, start in struct.iter_unpack(f"{order}2I", content[table : table + 8 * count]):
             remaining_bytes -= length
             if start + length >= len(content) or remaining_bytes < 0:
                 raise ValueError("an entry points outside the file")
-            entry.append(content[start : start + length])
-        yield entry[0], entry[1]
 
 
 def _read_po(path: Path, content: bytes, dropped: Counter) -> dict[str, str]:
@@ -446,6 +429,11 @@ def _read_po(path: Path, content: bytes, dropped: Counter) -> dict[str, str]:
         entries = polib.pofile(f"\n{text}")
     except OSError as error:
         raise _syntax_error(path, text, error) from None
+    return _translations(entries, dropped)
+
+
+def _translations(entries, dropped: Counter) -> dict[str, str]:
+    """Map messages to translations, given the catalogue that polib has read."""
     rule = _plural_rule(f"plural-forms:{entries.metadata.get('Plural-Forms', '')}")
     translations: dict[str, str] = {}
     for entry in entries:
@@ -517,10 +505,11 @@ def _charset_of_po(content: bytes) -> str:
 
 
 def _reason_to_skip(entry) -> str:
-    """Return why a .po entry has no usable translation, or "" if it has one."""
+    """Return why an entry has no usable translation, or "" if it has one."""
     if entry.obsolete:
         return "obsolete"
-    if entry.fuzzy:
+    # Entries of .mo files have no attribute `fuzzy`.
+    if "fuzzy" in entry.flags:
         return "fuzzy"
     forms = [entry.msgstr]
     if entry.msgid_plural:

@@ -1,7 +1,6 @@
 """Patches fairseq where this package needs different behaviour.
 
 - Errors that the user can fix are reported in one line; fairseq and hydra print a traceback.
-- Python versions replace fairseq's compiled extensions, because fairseq is installed without them.
 - fairseq-train --help lists the options of this package first.
 - Threads that load batches end before Python does, and a worker's dummy batch is marked.
 """
@@ -10,7 +9,6 @@ import argparse
 import atexit
 import contextlib
 import functools
-import importlib
 import importlib.util
 import os
 import queue
@@ -38,7 +36,6 @@ from fairseq.models import (
 )
 from fairseq.optim import OPTIMIZER_DATACLASS_REGISTRY
 from fairseq.optim.amp_optimizer import AMPOptimizer
-from fairseq.scoring import bleu
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
 from fairseq.utils import split_paths
 from hydra.core.config_store import ConfigStore
@@ -46,12 +43,10 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.errors import ConfigCompositionException
 from omegaconf import DictConfig
 from omegaconf.errors import ConfigKeyError, InterpolationKeyError
-from torch import Tensor
 from torch.multiprocessing.spawn import ProcessException
 
 from fairseq_lxsr.encoder.checkpoint import newest_checkpoint
 from fairseq_lxsr.errors import EXIT_STATUS, InputError, error_message, install_excepthook
-from fairseq_lxsr.training import uncompiled
 from fairseq_lxsr.training.checks import MODELS_AND_CRITERION, RANGES, spelling
 
 # Matches the errors of gloo, NCCL or fairseq-train in the remaining workers after one has died.
@@ -230,55 +225,6 @@ def report_in_one_line() -> None:
         # With this setting, Hydra re-raises errors instead of printing its own traceback.
         os.environ.setdefault("HYDRA_FULL_ERROR", "1")
 
-
-def replace_compiled_modules() -> None:
-    """Replace fairseq's compiled extensions for batching with Python versions, if they are missing.
-
-    fairseq is usually installed without these extensions.
-    """
-    for name in ("fairseq.data.data_utils_fast", "fairseq.data.token_block_utils_fast"):
-        # ValueError is raised if the extension was built for another version of NumPy.
-        try:
-            importlib.import_module(name)
-        except (ImportError, ValueError):
-            sys.modules[name] = uncompiled
-
-
-replace_compiled_modules()
-
-
-def count_bleu_without_a_library() -> None:
-    """Let fairseq-generate compute BLEU without fairseq's compiled library."""
-    # Like fairseq, replace unknown words in the reference, so that nothing matches them.
-    no_word = -999
-
-    def initialise(self: bleu.Scorer, cfg: bleu.BleuConfig) -> None:
-        self.stat = bleu.BleuStat()
-        self.pad = cfg.pad
-        self.eos = cfg.eos
-        self.unk = cfg.unk
-
-    def reset(self: bleu.Scorer, one_init: bool = False) -> None:
-        self.stat = bleu.BleuStat()
-        if one_init:
-            for order in (2, 3, 4):
-                setattr(self.stat, f"match{order}", 1)
-                setattr(self.stat, f"count{order}", 1)
-
-    def add(self: bleu.Scorer, ref: Tensor, pred: Tensor) -> None:
-        reference = ref.view(-1).tolist()
-        matchable = [no_word if word == self.unk else word for word in reference]
-        counts = uncompiled.count_for_bleu(matchable, pred.view(-1).tolist(), self.pad, self.eos)
-        for name, count in counts.items():
-            setattr(self.stat, name, getattr(self.stat, name) + count)
-
-    bleu.Scorer.__init__ = initialise
-    bleu.Scorer.reset = reset
-    bleu.Scorer.add = add
-
-
-if importlib.util.find_spec("fairseq.libbleu") is None:
-    count_bleu_without_a_library()
 
 # fairseq stores options as a Namespace. Loading this class with weights_only does not run any code.
 torch.serialization.add_safe_globals([argparse.Namespace])

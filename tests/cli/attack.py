@@ -59,7 +59,6 @@ COMMANDS = {  # the words that lead to a parser of the command line, and what it
     "score": f"{M} --input in/pairs.tsv --columns 2,3 --output out/scores.tsv --margin ratio --k 2",
     "index": f"{M} --input in/s.en --output out/index --kind ivf --lists 2",
     "search": "--index in/index --input in/t.en --output out/hits.tsv --k 2 --probes 2",
-    "verify": "in/index in/model in/work in/best.pt",
     "report": f"in/run --output out/page.html {M} {TEXTS}",
 }
 # these need a network, train or do not end

@@ -146,7 +146,6 @@ WRITES_NO_FILE_THAT_IS_NAMED = {
     "serve",
     "train",
     "user-dir",
-    "verify",
 }
 
 

@@ -2,7 +2,6 @@
 
 import pytest
 import small_model
-from conftest import lxsr_here, refused
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.encoder import sentence_transformers_folder
@@ -27,16 +26,12 @@ NAMES = ["model.safetensors", "tokenizer.json", "config.json", "config_sentence_
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_changed_file_is_named(folder, name):
-    assert "4 files" in lxsr_here("verify", folder).stdout
     path = folder / name
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     with pytest.raises(InputError, match=f"{path}: checksum"):
         SentenceEncoder.from_pretrained(folder)
-    done = lxsr_here("verify", folder, check=False)
-    refused(done, folder)
-    assert f"{path}: checksum" in done.stdout
     path.unlink()
     with pytest.raises(InputError, match=f"{folder}.*{name}"):
         SentenceEncoder.from_pretrained(folder)
@@ -55,7 +50,6 @@ def test_damage_of_the_checksums_is_found(folder):
         path.write_text(damaged)
         with pytest.raises(InputError, match=f"{path}: "):
             SentenceEncoder.from_pretrained(folder)
-        assert f"{path}: damaged" in lxsr_here("verify", folder, check=False).stdout
 
 
 def test_a_folder_that_was_saved_again_or_is_older_has_none(folder):
@@ -63,7 +57,6 @@ def test_a_folder_that_was_saved_again_or_is_older_has_none(folder):
     config = folder / "config.json"
     config.write_text(config.read_text() + "\n")
     assert SentenceEncoder.from_pretrained(folder).encode("a dog").any()
-    assert lxsr_here("verify", folder, check=False).returncode == 2
 
 
 @pytest.mark.parametrize(("version", "is_old"), [("5.1.2", True), ("6.0.0", False)])

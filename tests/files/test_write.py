@@ -40,6 +40,14 @@ def test_failed_write_leaves_the_old_file_or_folder_and_nothing_else(tmp_path):
     assert list(tmp_path.iterdir()) == [tmp_path / "model"]
 
 
+def test_a_file_is_written_into_folders_that_do_not_exist(tmp_path):
+    path = tmp_path / "a" / "b" / "c.npy"
+    with atomic_write(path, "wb") as stream:
+        stream.write(b"rows")
+    assert path.read_bytes() == b"rows"
+    assert os.listdir(path.parent) == ["c.npy"]
+
+
 def test_folder_replaces_its_own_kind_only(tmp_path):
     for content in ("old", "new"):
         write_folder(tmp_path / "model", content)

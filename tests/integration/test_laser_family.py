@@ -117,6 +117,8 @@ def generate(trained, data, pair, *options, check=True):
         "--cpu",
         "--gen-subset",
         "valid",
+        "--scoring",
+        "sacrebleu",
     )
     named = ("--path", folder / "checkpoint_best.pt", "--lang-pairs", pair)
     return run("fairseq_cli.generate", data, *fixed, *named, *options, check=check)

@@ -1,0 +1,60 @@
+"""A server of our own that serves one file, and drops connections when it is told to."""
+
+import contextlib
+import http.server
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+
+CONTENT = bytes(range(256)) * 2000  # half a megabyte
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Serves `content` at any path; `troubles` are consumed one a request."""
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.content, self.ranges = CONTENT, True
+        self.troubles, self.requests = [], []
+        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server_address[1]}/corpus"
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        server, trouble = self.server, (self.server.troubles or [None]).pop(0)
+        asked = self.headers.get("Range")
+        server.requests.append(asked)
+        if isinstance(trouble, int):
+            self.send_error(trouble)
+            return
+        start = int(asked.removeprefix("bytes=").rstrip("-")) if asked and server.ranges else 0
+        if start and start >= len(server.content):
+            self.send_error(416)
+            return
+        body = server.content[start:]
+        self.send_response(206 if start else 200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body[: len(body) // 2] if trouble in ("drop", "reset") else body)
+        if trouble == "reset":
+            time.sleep(0.1)
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.connection.close()
+        self.close_connection = True
+
+    def log_message(self, *_):
+        pass
+
+
+@contextlib.contextmanager
+def serving() -> Iterator[Server]:
+    server = Server()
+    yield server
+    server.shutdown()
+    server.server_close()
