@@ -179,6 +179,20 @@ def test_the_texts_of_moses_are_excluded(tmp_path, corpus, text):
     assert corpus(tmp_path / "x.txt") == 2
 
 
+def test_evaluation_text_in_another_spelling_is_excluded(tmp_path):
+    pairs = [(f"An inn {'x' * number}", f"Un han {'x' * number}") for number in range(30)]
+    pairs += [("Science is nice", "Știința este frumoasă"), ("My country", "Țară")]
+    (tmp_path / "x.tsv").write_text("".join(f"{en}\t{ro}\n" for en, ro in pairs))
+    (tmp_path / "flores.ro").write_text("Ştiinţa este frumoasă.\nŢara mea\n")
+    source = find_source(str(tmp_path / "x.tsv"), "en", "ro")
+    cleaning = Cleaning(exclude=(str(tmp_path / "flores.ro"),))
+
+    report = make_corpus(tmp_path / "out", ("en", "ro"), source, cleaning, HeldOut(1, 1))
+
+    assert report["dropped"] == {"excluded": 1}
+    assert "Știința" not in (tmp_path / "out" / "train.ro").read_text()
+
+
 def test_a_set_of_which_no_sentence_is_in_the_text_is_named(tmp_path, corpus, capsys):
     (tmp_path / "in.txt").write_text(LINES["en"], encoding="utf-8")
     (tmp_path / "out.txt").write_text("Another sentence\n", encoding="utf-8")
