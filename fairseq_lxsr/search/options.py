@@ -1,7 +1,7 @@
 """Options for search, mining, indexes and pair scoring, in Python and on the command line."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fairseq_lxsr.files.entities import ENTITIES, ENTITIES_HELP
 from fairseq_lxsr.options import (
@@ -15,9 +15,6 @@ from fairseq_lxsr.options import (
     check_fields,
     option,
 )
-
-if TYPE_CHECKING:
-    from fairseq_lxsr.vectors import MinedPairs
 
 # Weight of ordered MaxSim in the reranking score; the cosine has weight 1. For other weights, see
 # benchmarks/notebook/study.md.
@@ -146,6 +143,11 @@ class Mining(RerankOption):
         MINING_KINDS,
     )
     entities: str = option(ENTITIES_HELP, ENTITIES[0], ENTITIES)
+    keep_identical: bool = option(
+        "keep pairs of two texts whose sides are identical, apart from case, punctuation and "
+        "digits, such as text that was not translated (default: leave out and count)",
+        False,
+    )
 
     def check(self) -> None:
         """Raise `InputError` if an option has an invalid value."""
@@ -170,14 +172,6 @@ class Mining(RerankOption):
         if self.rerank:
             settings["rerank"] = score_name(self.rerank)
         return settings
-
-    def select(self, pairs: "MinedPairs") -> "MinedPairs":
-        """Select pairs by `threshold` and `top`."""
-        if self.threshold is not None:
-            pairs = pairs.above(self.threshold)
-        if self.top is not None:
-            pairs = pairs.first(self.top)
-        return pairs
 
 
 @dataclass(frozen=True)
