@@ -224,10 +224,9 @@ def input_files(source: str, target: str, folders: Sequence[Path] = LOCALE_FOLDE
     translations = [language for language in (source, target) if not _is_english(language)]
     if source == target or not translations:
         raise InputError(f"{source}-{target}: the two languages must be different")
-    paths: list[Path] = []
-    for language in translations:
-        paths += catalogues(language, folders).values()
-    return sorted(paths)
+    sides = [catalogues(language, folders) for language in translations]
+    programs = set.intersection(*map(set, sides))
+    return sorted(side[program] for side in sides for program in programs)
 
 
 def _is_english(language: str) -> bool:

@@ -92,6 +92,14 @@ def test_files_of_a_folder_that_are_not_read_are_named(tmp_path, capsys):
     ]
 
 
+def test_programs_with_only_one_of_the_languages_are_named(locale, capsys):
+    assert len(find_source(str(locale[0]), "fr", "de").files) == 2
+    err = capsys.readouterr().err
+    assert (
+        "(3, another catalogue of the program is read, or it has only one of the languages)" in err
+    )
+
+
 def test_a_header_in_one_line(tmp_path):
     header = 'msgid ""\nmsgstr "Language: fr\\nContent-Type: text/plain; charset=ISO-8859-1\\n"\n'
     content = f'{header}\nmsgid "Dog"\nmsgstr "Été"\n'

@@ -185,6 +185,18 @@ def test_tables_with_one_sentence_in_a_row_are_refused(tmp_path, columns):
         read(tmp_path, "x.tsv", rows, None, ("en", "fr"))
 
 
+def test_codes_of_languages_choose_the_rows_and_their_order(tmp_path):
+    codes = [("eng", "fra"), ("fra", "eng"), ("eng", "deu")]
+    rows = [
+        "\t".join([str(number), first, pair[0], str(number + 9), second, pair[1]])
+        for number, ((first, second), pair) in enumerate(zip(codes, THREE, strict=True))
+    ]
+    expected = [THREE[0], THREE[1][::-1]]
+    assert read(tmp_path, "x.tsv", rows, None, ("en", "fr")) == (expected, {"other language": 1})
+    # Columns that the user chooses are read as they are.
+    assert read(tmp_path, "x.tsv", rows, "3,6", ("en", "fr")) == (THREE, {})
+
+
 @pytest.mark.parametrize(
     "pairs",
     [
@@ -308,7 +320,14 @@ HEADERS = {
 @pytest.mark.parametrize("languages", [None, ("en", "fr")])
 def test_columns_of_other_things_are_named_after_a_language_too(tmp_path, header, languages):
     first, second = HEADERS[header]
-    others = {"id": "{}", "score": "0.{}", "url": "http://a/{}", "lang": "en"}
+    others = {
+        "id": "{}",
+        "score": "0.{}",
+        "url": "http://a/{}",
+        "target_lang": "fr",
+        "tgt_lang": "fr",
+        "lang": "en",
+    }
     names = header.split("\t")
     rows = [
         [
