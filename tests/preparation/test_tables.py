@@ -193,6 +193,10 @@ def test_codes_of_languages_choose_the_rows_and_their_order(tmp_path):
     ]
     expected = [THREE[0], THREE[1][::-1]]
     assert read(tmp_path, "x.tsv", rows, None, ("en", "fr")) == (expected, {"other language": 1})
+    named = ["target_lang\tsource_lang\ttarget\tsource", "fra\teng\tUn.\tOne."]
+    assert read(tmp_path, "x.tsv", named, None, ("en", "fr"))[0] == [("One.", "Un.")]
+    named = ["first_lang\tsecond_lang\ten\tfr", "fra\teng\tOne.\tUn."]
+    assert read(tmp_path, "x.tsv", named, None, ("en", "fr"))[0] == [("One.", "Un.")]
     # Columns that the user chooses are read as they are.
     assert read(tmp_path, "x.tsv", rows, "3,6", ("en", "fr")) == (THREE, {})
 
