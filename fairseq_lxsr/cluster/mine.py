@@ -350,9 +350,10 @@ def mine_shards(
         num_done = run_missing(list(chain(*embed_tasks)), workers)
         search_tasks = _search_tasks(embed_tasks, options)
         num_done += run_missing(list(chain(*search_tasks)), workers)
-        pairs = chosen_pairs([_read_neighbours(tasks) for tasks in search_tasks], options)
         source_text = Sentences([task.shard for task in embed_tasks[0]])
         target_text = Sentences([task.shard for task in embed_tasks[-1]])
+        results = [_read_neighbours(tasks) for tasks in search_tasks]
+        pairs = chosen_pairs(results, source_text, target_text, options)
         write_pairs(output, pairs, source_text, target_text)
     count = sum(map(len, embed_tasks))
     return pairs, {"shards": count, "kept": 2 * count - num_done}

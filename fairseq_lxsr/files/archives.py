@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,8 @@ from fairseq_lxsr.errors import InputError
 
 # Maximum number of member names to list in a message.
 MAX_LISTED = 10
+# Matches files that desktop systems add to folders and archives. They contain no text.
+_SYSTEM_FILE = re.compile(r"(^|.*/)(__MACOSX/.*|\._[^/]*|\.DS_Store|desktop\.ini|Thumbs\.db)")
 
 
 def archive_of(path: str | Path) -> Path | None:
@@ -24,12 +27,25 @@ def archive_of(path: str | Path) -> Path | None:
 
 
 def names_in_archive(archive: str | Path) -> list[str]:
-    """Return the sorted names of the files in a .zip archive."""
+    """Return the sorted names of the files in a .zip archive, without those of desktop systems."""
     # Imported here because every command imports this module.
     import zipfile
 
     with reporting_damage(archive), zipfile.ZipFile(archive) as packed:
-        return sorted(member.filename for member in packed.infolist() if not member.is_dir())
+        names = [member.filename for member in packed.infolist() if not member.is_dir()]
+    return sorted(name for name in names if not _SYSTEM_FILE.fullmatch(name))
+
+
+def files_in(folder: Path) -> list[Path]:
+    """Return the files in a folder and its subfolders, without those of desktop systems.
+
+    They are sorted by path.
+    """
+    return sorted(
+        path
+        for path in folder.rglob("*")
+        if not path.is_dir() and not _SYSTEM_FILE.fullmatch(path.relative_to(folder).as_posix())
+    )
 
 
 def open_member(archive: Path, path: str | Path) -> IO[bytes]:

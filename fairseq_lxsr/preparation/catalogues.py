@@ -7,11 +7,11 @@ download, they provide text like the GNOME, KDE4 and Ubuntu corpora of OPUS.
 import re
 import struct
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fairseq_lxsr.errors import InputError, listed, say
-from fairseq_lxsr.files.archives import archive_of
+from fairseq_lxsr.files.archives import archive_of, files_in
 from fairseq_lxsr.files.lines import reading
 from fairseq_lxsr.files.open import open_binary
 from fairseq_lxsr.machine import require
@@ -84,9 +84,7 @@ def catalogues(language: str, folders: Sequence[Path] = LOCALE_FOLDERS) -> dict[
 
 def _files(folder: Path) -> list[Path]:
     """Return all catalogues in a folder, sorted by path."""
-    return sorted(
-        path for path in folder.rglob("*") if _FILE.fullmatch(path.name) and not path.is_dir()
-    )
+    return [path for path in files_in(folder) if _FILE.fullmatch(path.name)]
 
 
 def _candidates(path: Path) -> list[tuple[str, str]]:
@@ -163,14 +161,58 @@ def _is_known(code: str) -> bool:
 
 def _header_language(path: Path) -> str:
     """Return the language code in a catalogue's header, or "" if there is none."""
-    if not path.is_file():
-        return ""
     try:
-        with reading(path), open_binary(path) as stream:
-            match = _HEADER_LANGUAGE.search(stream.read(HEADER_BYTES))
-    except (OSError, InputError):
+        match = _HEADER_LANGUAGE.search(_header(_content(path)))
+    except (OSError, ValueError, struct.error):
         return ""
     return match[1].decode("ascii", "replace") if match else ""
+
+
+def _header(content: bytes) -> bytes:
+    """Return the part of a catalogue that contains the header."""
+    order = BYTE_ORDERS.get(content[:4])
+    if order is None:
+        return content[:HEADER_BYTES]
+    # In a .mo file, the header translates the empty message, which is the first one in the table
+    # of translations. Its text may be anywhere in the file.
+    (table,) = struct.unpack_from(f"{order}I", content, 16)
+    length, start = struct.unpack_from(f"{order}2I", content, table)
+    return content[start : start + min(length, HEADER_BYTES)]
+
+
+def report_unread(
+    source: str, target: str, folders: Sequence[Path], files: Collection[Path]
+) -> None:
+    """Name and count the files in the folders that are not read for a language pair, by reason.
+
+    Args:
+        source: source language.
+        target: target language.
+        folders: folders of catalogues.
+        files: the catalogues that are read.
+    """
+    unread: dict[str, list[str]] = {}
+    for folder in folders:
+        for path in files_in(folder):
+            if path not in files:
+                reason = _reason_not_read(path, path.relative_to(folder), (source, target))
+                unread.setdefault(reason, []).append(str(path.relative_to(folder)))
+    place = ", ".join(map(str, folders))
+    for reason, names in sorted(unread.items()):
+        say(f"{place}: not read for {source}-{target} ({len(names):,}, {reason}): {listed(names)}")
+
+
+def _reason_not_read(path: Path, name: Path, languages: tuple[str, str]) -> str:
+    """Return why `harvest` does not read a file; `name` is its path in the folder."""
+    if not _FILE.fullmatch(path.name):
+        return "not a catalogue"
+    candidates = _candidates(name)
+    translations = [language for language in languages if not _is_english(language)]
+    if any(_match(language, path, candidates)[0] for language in translations):
+        return "another catalogue of the program is read, or it has only one of the languages"
+    if _known_codes(candidates) or _header_language(path):
+        return f"not in {' or '.join(translations)}"
+    return "no language in the path or the header"
 
 
 def input_files(source: str, target: str, folders: Sequence[Path] = LOCALE_FOLDERS) -> list[Path]:
@@ -182,10 +224,9 @@ def input_files(source: str, target: str, folders: Sequence[Path] = LOCALE_FOLDE
     translations = [language for language in (source, target) if not _is_english(language)]
     if source == target or not translations:
         raise InputError(f"{source}-{target}: the two languages must be different")
-    paths: list[Path] = []
-    for language in translations:
-        paths += catalogues(language, folders).values()
-    return sorted(paths)
+    sides = [catalogues(language, folders) for language in translations]
+    programs = set.intersection(*map(set, sides))
+    return sorted(side[program] for side in sides for program in programs)
 
 
 def _is_english(language: str) -> bool:

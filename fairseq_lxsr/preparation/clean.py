@@ -158,13 +158,19 @@ def comparable(text: str) -> str:
     """Return a normalized form of a sentence, for comparison with other sentences.
 
     Case is folded, punctuation becomes spaces, each digit becomes 0, and characters that models
-    ignore are removed. So `Page 5` equals `page 7!`, but not `page 12`. If a sentence has no
-    letters or digits, only its case is folded. HTML entities are decoded, because the Moses
+    ignore are removed. So `Page 5` equals `page 7!`, but not `page 12`. Spellings that models with
+    the rule `folded` read alike, such as ё and е, are equal. If a sentence has no letters or
+    digits, only its case and spelling are folded. HTML entities are decoded, because the Moses
     tokenizer writes `It &apos;s` for `It's`.
     """
+    # Imported here because it imports SentencePiece, which is slow.
+    from fairseq_lxsr.text.folding import fold
+
     if "&" in text:
         text = html.unescape(text)
     folded = without_second_dot(unicodedata.normalize("NFKC", without_marks(text)).casefold())
+    if not folded.isascii():
+        folded = fold(folded)
     blanks = _NOT_WORD if folded.isascii() or not _mark().search(folded) else _not_word_or_mark()
     return blanks.sub(" ", _DIGIT.sub("0", folded)).strip() or folded.strip()
 

@@ -32,6 +32,7 @@ from fairseq_lxsr.preparation.splits import (
     ASSIGNMENTS,
     HELD_OUT,
     KEY,
+    NO_LETTERS,
     REPEATED,
     TEST,
     TRAIN,
@@ -44,6 +45,7 @@ from fairseq_lxsr.preparation.splits import (
 from fairseq_lxsr.preparation.stages import run_stage
 from fairseq_lxsr.preparation.workers import ordered_map
 from fairseq_lxsr.text.data_folder import count_sources, write_sources
+from fairseq_lxsr.text.tokenizer import TextOptions
 
 SPLITS = ("train", "valid", "test")
 DEFAULT_HELD_OUT = HeldOut()
@@ -88,15 +90,20 @@ class Cleaned:
 # State of a worker process, set by `_start`.
 _filters: Filters = {}
 _excluded: frozenset[int] = frozenset()
+_letters = NO_LETTERS
 
 
 def _start(
-    filters: Mapping[str, Mapping[str, Any]], languages: TextPair, excluded: frozenset[int]
+    filters: Mapping[str, Mapping[str, Any]],
+    languages: TextPair,
+    excluded: frozenset[int],
+    letters: Mapping[int, str],
 ) -> None:
     """Initialize a worker process with the data that `clean_block` needs."""
-    global _filters, _excluded
+    global _filters, _excluded, _letters
     _filters = make_filters(filters, languages)
     _excluded = excluded
+    _letters = letters
 
 
 def clean_block(block: tuple[str, list[TextPair]]) -> Cleaned:
@@ -115,7 +122,7 @@ def clean_block(block: tuple[str, list[TextPair]]) -> Cleaned:
         reason = _reason_not_a_sentence(pair) or first_failing_filter(pair, _filters)
         if reason is None:
             # Excluded text is compared by sentence keys, like repeated and held-out text.
-            key = (sentence_key(pair[0]), sentence_key(pair[1]))
+            key = (sentence_key(pair[0], _letters), sentence_key(pair[1], _letters))
             if _excluded and not _excluded.isdisjoint(key):
                 reason = "excluded"
                 excluded |= _excluded.intersection(key)
@@ -151,6 +158,7 @@ def make_corpus(
     cleaning: Cleaning = DEFAULT_CLEANING,
     held_out: HeldOut = DEFAULT_HELD_OUT,
     workers: int = 1,
+    read_as: str = "",
 ) -> dict:
     """Run the corpus stage, and return its report. The stage is skipped if nothing has changed.
 
@@ -165,6 +173,8 @@ def make_corpus(
         cleaning: filters, and the definition of duplicates.
         held_out: sizes of the splits valid and test.
         workers: number of processes; the result does not depend on it.
+        read_as: letters that the model reads as others, for the comparison of sentences; see
+            `TextOptions`.
 
     Returns:
         Number of pairs per split, of dropped pairs per reason, and of training pairs per named
@@ -175,13 +185,14 @@ def make_corpus(
     """
     cleaning = cleaning.for_text(source.is_messages)
     filters = cleaning.filters or {}
+    letters = TextOptions(read_as=read_as).table
     # Report mistakes in the filters before reading any text.
     make_filters(filters, languages)
     sets_to_exclude = {name: files_to_exclude([name], *languages) for name in cleaning.exclude}
     to_exclude = list(itertools.chain.from_iterable(sets_to_exclude.values()))
 
     def build(work: Path) -> dict:
-        excluded = keys_of(map(sentences_to_exclude, to_exclude))
+        excluded = keys_of(map(sentences_to_exclude, to_exclude), letters)
         dropped: Counter = Counter()
         entities: Counter = Counter()
         parts = work / "parts"
@@ -195,7 +206,7 @@ def make_corpus(
                 _read(source, languages, cleaning.entities, dropped, entities),
                 workers,
                 _start,
-                (filters, languages, excluded),
+                (filters, languages, excluded, letters),
             )
             sizes_before, sizes_after, found_keys = _store(results, parts, dropped, drops)
             assigned = assign_splits(parts / "keys", cleaning.repeats or "", held_out)
@@ -210,7 +221,7 @@ def make_corpus(
         )
         report |= +entities
         if cleaning.exclude:
-            report[NOT_IN_TEXT] = _sets_not_in_text(sets_to_exclude, found_keys)
+            report[NOT_IN_TEXT] = _sets_not_in_text(sets_to_exclude, found_keys, letters)
         return report
 
     options: dict[str, Any] = {
@@ -223,6 +234,8 @@ def make_corpus(
     if held_out.shared_side:
         # Record this option only if it is used, so that corpora without it remain valid.
         options["drawn by"] = held_out.shared_side
+    if read_as:
+        options["read_as"] = read_as
     options["cleaning"] = asdict(cleaning)
     if cleaning.entities == ENTITIES[0]:
         # Do not record the default, so that corpora of earlier versions remain valid.
@@ -234,13 +247,15 @@ def make_corpus(
 
 
 def _sets_not_in_text(
-    sets_to_exclude: Mapping[str, Iterable[Path]], found_keys: set[int]
+    sets_to_exclude: Mapping[str, Iterable[Path]],
+    found_keys: set[int],
+    letters: Mapping[int, str],
 ) -> list[str]:
     """Return the names of the excluded texts that have no sentence in common with the corpus."""
     names: list[str] = []
     for name, files in sets_to_exclude.items():
         sentences = itertools.chain.from_iterable(map(sentences_to_exclude, files))
-        if not any(sentence_key(sentence) in found_keys for sentence in sentences):
+        if not any(sentence_key(sentence, letters) in found_keys for sentence in sentences):
             names.append(name)
     return names
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files.archives import files_in
 from fairseq_lxsr.files.lines import SENTENCE_BYTES, is_blank, peek, read_lines
 from fairseq_lxsr.machine import require
 from fairseq_lxsr.preparation.binarise import (
@@ -66,9 +67,7 @@ def iter_documents(
 
 def _files(path: Path) -> list[Path]:
     """Return all files in a folder, sorted by name, or the file itself."""
-    if not path.is_dir():
-        return [path]
-    return sorted(file for file in path.rglob("*") if file.is_file())
+    return files_in(path) if path.is_dir() else [path]
 
 
 def _documents_of(file: Path, language: str, max_characters: int) -> Iterator[list[str]]:

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.errors import InputError, listed, say
 from fairseq_lxsr.files.archives import archive_of, names_in_archive
 from fairseq_lxsr.files.lines import is_blank, read_lines, read_parallel
 from fairseq_lxsr.files.open import COMPRESSED_SUFFIXES
@@ -21,6 +21,7 @@ from fairseq_lxsr.preparation.catalogues import (
     harvest,
     input_files,
     read_messages,
+    report_unread,
 )
 from fairseq_lxsr.preparation.clean import TextPair
 from fairseq_lxsr.preparation.config import Sources, TextName
@@ -141,6 +142,8 @@ def _find_text(
 
 def _find_catalogues(name: str, source: str, target: str, folders: tuple[Path, ...]) -> Source:
     files = tuple(input_files(source, target, folders))
+    if folders != LOCALE_FOLDERS:
+        report_unread(source, target, folders, files)
     return Source(
         name, files, lambda dropped: harvest(source, target, dropped, folders), is_messages=True
     )
@@ -185,18 +188,30 @@ def _find_in_archive(
 ) -> Source:
     """Find the text of a pair in a .zip: aligned files as in OPUS, or memories and tables."""
     names = names_in_archive(archive)
-    prefixes = dict.fromkeys(_prefix_and_code(name)[0] for name in names)
-    texts = [prefix for prefix in prefixes if all(_sides_of(prefix, names, source, target))]
+    texts: dict[str, tuple[str | None, ...]] = {}
+    for prefix in dict.fromkeys(_prefix_and_code(name)[0] for name in names):
+        sides = _sides_of(prefix, names, source, target)
+        if all(sides):
+            texts[prefix] = sides
     if not texts:
         # In OPUS archives, .xml files contain alignments instead of text.
         endings = {*TABLES, *JSON_LINES, *MEMORIES} - {".xml"}
-        texts = [name for name in names if ending_of(name) in endings]
+        texts = {name: (name,) for name in names if ending_of(name) in endings}
     if not texts:
         raise InputError(
             f"{archive}: no text for {source}-{target}, only {', '.join(map(repr, names[:10]))}; "
             f"expected NAME.{source} and NAME.{target}, or "
             f"{', '.join((*TABLES, *JSON_LINES, *MEMORIES))}"
         )
+    if len(texts) > 1:
+        say(
+            f"{archive}: joins {len(texts):,} texts for {source}-{target}: {listed(texts)}; to "
+            f"read only one of them, use {archive}/{next(iter(texts))}"
+        )
+    read_names = {name for files in texts.values() for name in files}
+    unread = [name for name in names if name not in read_names]
+    if unread:
+        say(f"{archive}: not read for {source}-{target} ({len(unread):,}): {listed(unread)}")
     return join_sources(
         [_find_text(f"{archive}/{name}", source, target, locale_folders, columns) for name in texts]
     )
@@ -328,7 +343,7 @@ def read_table(table: Table, dropped: Counter) -> Iterator[TextPair]:
     Raises:
         InputError: if the table is empty, or cannot be read.
     """
-    reasons = {"blank": "empty side", "short": "short row"}
+    reasons = {"blank": "empty side", "short": "short row", "long": "long row"}
     row = None
     for row in table.rows():
         if row.pair:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
@@ -29,11 +29,12 @@ from fairseq_lxsr.preparation.corpus import (
     print_corpus,
     sort_reasons,
 )
-from fairseq_lxsr.preparation.splits import keys_of, sentence_key
+from fairseq_lxsr.preparation.splits import NO_LETTERS, keys_of, sentence_key
 from fairseq_lxsr.preparation.stages import STAGE_FILE, run_stage
 from fairseq_lxsr.preparation.workers import ordered_map
 from fairseq_lxsr.text.data_folder import count_sources, read_sources, write_sources
 from fairseq_lxsr.text.languages import parse_tag
+from fairseq_lxsr.text.tokenizer import TextOptions
 
 LEAK = "held out in another language pair"
 
@@ -44,6 +45,7 @@ def drop_leaks(
     cleaned: Path,
     corpora: Mapping[TextPair, Path],
     workers: int = 1,
+    read_as: str = "",
 ) -> dict:
     """Remove sentences from this pair's training text that other pairs hold out.
 
@@ -56,22 +58,31 @@ def drop_leaks(
         cleaned: cleaned corpus folder of this pair.
         corpora: corpus folders of the other pairs.
         workers: number of processes; the result does not depend on it.
+        read_as: see `make_corpus`.
 
     Returns:
         The report of `make_corpus`, with updated numbers.
     """
     held_out_files = {language: _held_out_files(language, corpora) for language in languages}
+    letters = TextOptions(read_as=read_as).table
     texts = [cleaned / f"{split}.{language}" for split in SPLITS for language in languages]
 
     def build(work: Path) -> dict:
         _copy_without_train(cleaned, work, languages)
-        held_out = [keys_of(map(read_lines, held_out_files[language])) for language in languages]
+        held_out = [
+            keys_of(map(read_lines, held_out_files[language]), letters) for language in languages
+        ]
         report = json.loads((cleaned / STAGE_FILE).read_text(encoding="utf-8"))["report"]
-        is_kept = _write_without(held_out, cleaned, work, languages, workers)
+        is_kept = _write_without(held_out, letters, cleaned, work, languages, workers)
         return _new_report(report, is_kept, work)
 
     inputs = [cleaned / STAGE_FILE, *texts, *itertools.chain.from_iterable(held_out_files.values())]
-    options = {"pair": list(languages), "without leaks of": sorted(map("-".join, corpora))}
+    options: dict[str, Any] = {
+        "pair": list(languages),
+        "without leaks of": sorted(map("-".join, corpora)),
+    }
+    if read_as:
+        options["read_as"] = read_as
     report = run_stage(folder, options, inputs, build)
     print_corpus(folder, languages, report)
     return report
@@ -122,6 +133,7 @@ def _new_report(report: dict, is_kept: np.ndarray, work: Path) -> dict:
 
 def _write_without(
     held_out: list[frozenset[int]],
+    letters: Mapping[int, str],
     cleaned: Path,
     work: Path,
     languages: TextPair,
@@ -143,7 +155,7 @@ def _write_without(
         drops = None
         if (work / DROPPED_FILE).exists():
             drops = stack.enter_context(_more_dropped(work))
-        results = ordered_map(_find_leaks, blocks, workers, _start_held_out, (held_out,))
+        results = ordered_map(_find_leaks, blocks, workers, _start_held_out, (held_out, letters))
         for block, is_leak in results:
             is_kept.append(~is_leak)
             for side, output in enumerate(outputs):
@@ -158,19 +170,22 @@ def _write_without(
 
 # State of a worker process, set by `_start_held_out`.
 _held_out: list[frozenset[int]] = []
+_letters = NO_LETTERS
 
 
-def _start_held_out(held_out: list[frozenset[int]]) -> None:
+def _start_held_out(held_out: list[frozenset[int]], letters: Mapping[int, str]) -> None:
     """Initialize a worker process with the keys of the held-out sentences on each side."""
-    global _held_out
+    global _held_out, _letters
     _held_out = held_out
+    _letters = letters
 
 
 def _find_leaks(pairs: list[TextPair]) -> tuple[list[TextPair], np.ndarray]:
     """Return the pairs, and a mask of the pairs that contain a held-out sentence."""
     source_keys, target_keys = _held_out
     is_leak = [
-        sentence_key(source) in source_keys or sentence_key(target) in target_keys
+        sentence_key(source, _letters) in source_keys
+        or sentence_key(target, _letters) in target_keys
         for source, target in pairs
     ]
     return pairs, np.array(is_leak)

@@ -36,6 +36,8 @@ MAX_TRANSLATIONS = 100
 XML = "{http://www.w3.org/XML/1998/namespace}"
 # Unit elements in TMX, XLIFF 1.2 and XLIFF 2.
 UNITS = {"tu", "trans-unit", "unit"}
+# Elements with the contents of inline codes: of a file of Trados, and of a unit of XLIFF 2.
+DEFINITIONS = {"tag-defs", "originalData"}
 # Elements that contain mark-up from the original document instead of text.
 INLINE_CODES = {"bpt", "ept", "ph", "it", "ut", "x", "bx", "ex"}
 # States that mean "untranslated" in XLIFF 1.2, XLIFF 2 and memoQ.
@@ -52,8 +54,34 @@ _DECODED = re.compile(
 _FORBIDDEN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _REFERENCE = re.compile(rf"(?s)<!\[CDATA\[.*?]]>|&(?:(#?\w+);)?|{_FORBIDDEN.pattern}")
 _XML_ENTITIES = {"amp", "lt", "gt", "quot", "apos"}
-# Mark-up that separates words. memoQ writes tabs and non-breaking spaces as mq:ch.
-_BREAK = re.compile(r"<br\b|\\n|\n|<mq:ch\b", re.IGNORECASE)
+# Names of mark-up that separates words. memoQ writes tabs and non-breaking spaces as mq:ch.
+_BREAKS = (
+    "br|hr|p|div|li|ul|ol|dl|dt|dd|table|tr|td|th|h[1-6]|section|blockquote|title|"
+    "lb|pb|cb|cr|tab|ptab|text:s|ch|par|para|paragraph|line|newline|break|line-?break|item|"
+    "listitem|entry|cell|row"
+)
+# A break in the content of an inline code: a tab or newline, also as in C or RTF, or an element.
+_BREAK = re.compile(
+    rf"[\n\t]|\\[nt](?![a-z])|\\(?:line|tab|par|cell|row)\b|</?(?:[\w-]+:)?(?:{_BREAKS})\b",
+    re.IGNORECASE,
+)
+# A break as the type of an inline code, such as lb, fmt:lb or x-html-br.
+_BREAK_TYPE = re.compile(rf"(?:.*[-_:])?(?:{_BREAKS})", re.IGNORECASE)
+_TYPES = ("ctype", "type", "subType")
+# Attributes with the content of an inline code.
+_CONTENTS = ("equiv-text", "equiv", "disp", "dispStart", "dispEnd", "content")
+# Attributes with the id of the content of an inline code in XLIFF 2.
+_REFERENCES = ("dataRef", "dataRefStart", "dataRefEnd")
+_TRADOS_REFERENCES = ("id",)
+# Tags in text: of HTML, or as OmegaT writes them (<f0>). They may be escaped twice.
+_TAG = re.compile(
+    r"""(?:<|&lt;)(/?)([A-Za-z][\w.:-]*|\d+)((?:\s+[\w.:-]+\s*=\s*(?:"[^"]*"|'[^']*'|[^\s"'<>]+))*)"""
+    r"\s*(/?)(?:>|&gt;)|<!--.{0,200}?-->",
+    re.DOTALL,
+)
+_NUMBERED_TAG = re.compile(r"[a-z]{0,3}\d{1,4}")
+# Tags of HTML that may have no closing tag.
+_UNCLOSED_TAGS = {"br", "hr", "p", "div", "li", "tr", "td", "th", "img"}
 
 
 def read_memory(path: Path, source: str, target: str, dropped: Counter) -> Iterator[TextPair]:
@@ -102,7 +130,7 @@ def read_units(
     if codes is None:
         codes = Counter()
     is_empty = True
-    for unit, parents in read_elements(path, UNITS):
+    for unit, parents in _read_with_contents(path, UNITS):
         is_empty = False
         for sides in _variants(unit, parents, dropped):
             codes.update(sides.keys())
@@ -114,9 +142,26 @@ def read_units(
         )
 
 
+def _read_with_contents(path: Path, names: set[str]) -> Iterator[tuple[Any, list[Any]]]:
+    """Yield elements like `read_elements`, with the contents of inline codes defined elsewhere.
+
+    The content is in the attribute `content` of a code.
+    """
+    contents: dict[str, str] = {}
+    for element, parents in read_elements(path, names | DEFINITIONS):
+        if _name(element) in DEFINITIONS:
+            contents = {child.get("id", ""): "".join(child.itertext()) for child in element}
+            continue
+        for code in element.iter() if contents else ():
+            # Trados refers to contents by the id of the code.
+            references = _TRADOS_REFERENCES if _name(code) in ("x", "g") else _REFERENCES
+            code.set("content", " ".join(contents.get(code.get(name), "") for name in references))
+        yield element, parents
+
+
 def read_segments(path: Path) -> Iterator[str]:
     """Yield all sentences, in any language, from a translation memory or a WMT test set in XML."""
-    for element, _ in read_elements(path, {"seg", "source", "target", "seg-source"}):
+    for element, _ in _read_with_contents(path, {"seg", "source", "target", "seg-source"}):
         yield from _segments(element).values()
 
 
@@ -310,27 +355,59 @@ def _segments(element) -> dict[str, str]:
 
 
 def _text(element) -> str:
-    return " ".join("".join(_texts(element)).split())
+    return " ".join(_without_tags("".join(_texts(element))).split())
 
 
 def _texts(element) -> Iterator[str]:
-    """Yield the parts of an element's text. Line breaks in mark-up become spaces."""
+    """Yield the parts of an element's text. Breaks in mark-up become spaces."""
     yield element.text or ""
     for child in element:
+        separator = " " if _is_break(child) else ""
+        yield separator
         if _name(child) not in INLINE_CODES:
             yield from _texts(child)
-        elif _is_line_break(child):
-            yield " "
+            yield separator
         yield child.tail or ""
 
 
-def _is_line_break(code) -> bool:
-    """Return whether an inline code is or contains a line break."""
-    return (
-        code.get("ctype") == "lb"
-        or code.get("type") in ("lb", "fmt:lb")
-        or _BREAK.search(code.text or "") is not None
-    )
+def _is_break(code) -> bool:
+    """Return whether mark-up is or contains a break, such as a tab or the end of a paragraph."""
+    if any(_BREAK_TYPE.fullmatch(code.get(name, "")) for name in _TYPES):
+        return True
+    contents = [code.get(name, "") for name in _CONTENTS]
+    if _name(code) in INLINE_CODES:
+        contents.append(code.text or "")
+    # In XLIFF 2, cp stands for a control character.
+    return _name(code) == "cp" or any(map(_BREAK.search, contents))
+
+
+def _without_tags(text: str) -> str:
+    """Remove the tags that programs leave in the text; breaks become spaces.
+
+    An opening tag without attributes and without a closing tag, such as <name>, may be text.
+    """
+    closed = {match[2] for match in _TAG.finditer(text) if match[1]}
+
+    def replacement(match: re.Match[str]) -> str:
+        is_closing, name, attributes, is_empty = match.groups()
+        before = text[max(0, match.start() - 1) : match.start()]
+        is_tag = (
+            name is None
+            or is_closing
+            or attributes
+            or is_empty
+            or name in closed
+            or name.lower() in _UNCLOSED_TAGS
+            or (_NUMBERED_TAG.fullmatch(name) and not before.isalnum())
+        )
+        if not is_tag:
+            return match[0]
+        is_between_letters = before.isalnum() and text[match.end() : match.end() + 1].isalnum()
+        if (is_empty and is_between_letters) or _BREAK.match(html.unescape(match[0])):
+            return " "
+        return ""
+
+    return _TAG.sub(replacement, text)
 
 
 def _children(element, name: str) -> list[Any]:
@@ -383,6 +460,9 @@ def read_elements(path: Path, names: set[str]) -> Iterator[tuple[Any, list[Any]]
             parents.pop()
             if _name(element) in names:
                 yield element, parents
+                # The parent of an element within a unit is still needed.
+                if any(_name(parent) in names for parent in parents):
+                    continue
                 measured.bytes_since_unit = 0
                 elements = 0
                 # Remove elements that were already read, so that the tree does not grow.

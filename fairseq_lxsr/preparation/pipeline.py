@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from fairseq_lxsr.encoder.starting_model import open_starting_model
 from fairseq_lxsr.files.lines import count_file_lines
 from fairseq_lxsr.files.locks import locked_work_folder
 from fairseq_lxsr.files.write import atomic_write
@@ -28,7 +29,7 @@ from fairseq_lxsr.preparation.leaks import drop_leaks
 from fairseq_lxsr.preparation.new_pieces import extend_subwords
 from fairseq_lxsr.preparation.splits import HeldOut
 from fairseq_lxsr.preparation.stages import STAGE_FILE, is_external
-from fairseq_lxsr.preparation.subwords import train_subwords
+from fairseq_lxsr.preparation.subwords import text_options_of, train_subwords
 from fairseq_lxsr.preparation.tables import parse_columns
 from fairseq_lxsr.text.chinese import require_converter
 from fairseq_lxsr.text.languages import parse_tag, split_pair
@@ -121,6 +122,7 @@ def clean(config: PrepareConfig, locale_folders: Sequence[Path] = LOCALE_FOLDERS
         )
     sources = _find_sources(config, external, locale_folders)
     is_shared = shares_a_language(config)
+    read_as = _read_as(config)
     # If pairs share a language, the final corpora are built later, from the cleaned corpora.
     parent = Path(config.work) / ("cleaned" if is_shared else "corpus")
     folders: dict[TextPair, Path] = {}
@@ -131,7 +133,13 @@ def clean(config: PrepareConfig, locale_folders: Sequence[Path] = LOCALE_FOLDERS
         )
         folders[languages] = parent / "-".join(languages)
         reports[languages] = make_corpus(
-            folders[languages], languages, source, config.cleaning, held_out, config.workers
+            folders[languages],
+            languages,
+            source,
+            config.cleaning,
+            held_out,
+            config.workers,
+            read_as,
         )
     report_sets_not_in_text(reports)
     if is_shared:
@@ -139,11 +147,20 @@ def clean(config: PrepareConfig, locale_folders: Sequence[Path] = LOCALE_FOLDERS
             other_corpora = folders | external
             del other_corpora[languages]
             final = corpus_folder(config, "-".join(languages))
-            reports[languages] = drop_leaks(final, languages, folder, other_corpora, config.workers)
+            reports[languages] = drop_leaks(
+                final, languages, folder, other_corpora, config.workers, read_as
+            )
     # Print the warnings last, where users will see them.
     for languages, report in reports.items():
         warn_of_empty_sources(languages, report)
         warn_of_entities(languages, report)
+
+
+def _read_as(config: PrepareConfig) -> str:
+    """Return the letters that the model will read as others; see `TextOptions`."""
+    if config.subwords.from_model:
+        return open_starting_model(config.subwords.from_model).tokenizer.options.read_as
+    return text_options_of(config.subwords).read_as
 
 
 def _external_corpora(config: PrepareConfig) -> dict[TextPair, Path]:

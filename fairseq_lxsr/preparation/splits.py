@@ -3,7 +3,7 @@
 import hashlib
 import itertools
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -23,6 +23,8 @@ KEYS_AT_ONCE = 8_000_000
 KEYS_READ = 1_000_000
 # The keys of a pair, computed by `sentence_key`.
 KEY = np.dtype([("source", "<u8"), ("target", "<u8")])
+# No letters that the model reads as others.
+NO_LETTERS: Mapping[int, str] = {}
 # 2**64 divided by the golden ratio, rounded to odd; multiples are evenly spread modulo 2**64.
 GOLDEN_RATIO = 0x9E3779B97F4A7C15
 
@@ -246,13 +248,20 @@ def _parts(
             file.unlink()
 
 
-def sentence_key(text: str) -> int:
-    """Hash a sentence to 64 bits. Sentences with equal `comparable` forms have equal keys."""
-    content = comparable(text).encode("utf-8", "replace")
+def sentence_key(text: str, letters: Mapping[int, str] = NO_LETTERS) -> int:
+    """Hash a sentence to 64 bits. Sentences with equal `comparable` forms have equal keys.
+
+    Args:
+        text: the sentence.
+        letters: letters that the model reads as others; see `TextOptions.table`.
+    """
+    content = comparable(text.translate(letters) if letters else text).encode("utf-8", "replace")
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
 
 
-def keys_of(files: Iterable[Iterable[str]]) -> frozenset[int]:
-    """Return the keys of all non-empty sentences in the files."""
+def keys_of(
+    files: Iterable[Iterable[str]], letters: Mapping[int, str] = NO_LETTERS
+) -> frozenset[int]:
+    """Return the keys of all non-empty sentences in the files; see `sentence_key`."""
     sentences = itertools.chain.from_iterable(files)
-    return frozenset(sentence_key(sentence) for sentence in sentences if sentence.strip())
+    return frozenset(sentence_key(sentence, letters) for sentence in sentences if sentence.strip())

@@ -59,8 +59,7 @@ def train_subwords(folder: Path, corpora: Sequence[Path], options: SubwordOption
         InputError: if there is no text, or SentencePiece cannot be trained on it.
     """
     files = [path for corpus in corpora for path in sorted(corpus.glob("train.*"))]
-    characters = simplified_characters() if options.simplify_chinese else ""
-    text_options = TextOptions(options.lowercase, options.split_han, TEXT_VERSION, characters)
+    text_options = text_options_of(options)
     is_default_size = options.vocab_size is None
     num_pairs = count_training_pairs(corpora)
     if is_default_size:
@@ -87,6 +86,12 @@ def train_subwords(folder: Path, corpora: Sequence[Path], options: SubwordOption
     size = report["dictionary"]
     print(f"{folder}: SentencePiece {options.model_type}, dictionary of {size:,} entries{details}")
     return report
+
+
+def text_options_of(options: SubwordOptions) -> TextOptions:
+    """Return how a model with these options, without `from_model`, reads text."""
+    characters = simplified_characters() if options.simplify_chinese else ""
+    return TextOptions(options.lowercase, options.split_han, TEXT_VERSION, characters)
 
 
 def count_training_pairs(corpora: Sequence[Path]) -> int:

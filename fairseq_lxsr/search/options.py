@@ -18,7 +18,6 @@ from fairseq_lxsr.options import (
 
 if TYPE_CHECKING:
     from fairseq_lxsr.search.index_config import IndexSettings
-    from fairseq_lxsr.vectors import MinedPairs
 
 # Weight of ordered MaxSim in the reranking score; the cosine has weight 1. For other weights, see
 # benchmarks/notebook/study.md.
@@ -157,6 +156,11 @@ class Mining(RerankOption):
         MINING_KINDS,
     )
     entities: str = option(ENTITIES_HELP, ENTITIES[0], ENTITIES)
+    keep_identical: bool = option(
+        "keep pairs of two texts whose sides are identical, apart from case, punctuation and "
+        "digits, such as text that was not translated (default: leave out and count)",
+        False,
+    )
 
     def check(self) -> None:
         """Raise `InputError` if an option has an invalid value."""
@@ -181,14 +185,6 @@ class Mining(RerankOption):
         if self.rerank:
             settings["rerank"] = score_name(self.rerank)
         return settings
-
-    def select(self, pairs: "MinedPairs") -> "MinedPairs":
-        """Select pairs by `threshold` and `top`."""
-        if self.threshold is not None:
-            pairs = pairs.above(self.threshold)
-        if self.top is not None:
-            pairs = pairs.first(self.top)
-        return pairs
 
 
 @dataclass(frozen=True)

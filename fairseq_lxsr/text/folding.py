@@ -119,14 +119,18 @@ def fold(text: str) -> str:
 
         fold("naïve 東京 ٣")  # "naïve 東京 3"
     """
-    return _pattern().sub(lambda match: _folds()[match[0]], text)
+    text = _sequence_pattern().sub(lambda match: _folds()[match[0]], text)
+    return text.translate(_letter_table())
 
 
 @cache
-def _pattern() -> re.Pattern[str]:
-    """Return a pattern that matches the left side of each rule; longer ones take precedence."""
-    sequences = sorted(_folds(), key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, sequences)))
+def _sequence_pattern() -> re.Pattern[str]:
+    return re.compile("|".join(map(re.escape, sequences())))
+
+
+@cache
+def _letter_table() -> dict[int, str]:
+    return str.maketrans(letters())
 
 
 def folded_charsmap(charsmap: bytes) -> bytes:

@@ -63,6 +63,42 @@ def locale(tmp_path):
     return (tmp_path,)
 
 
+def test_a_large_catalogue_whose_path_names_no_language_is_read(tmp_path):
+    """The header of a .mo file comes after all original messages."""
+    header = "Content-Type: text/plain; charset=UTF-8\nLanguage: be\n"
+    messages = {f"Open the file {number} again": f"Адкрыць {number}" for number in range(3000)}
+    write_catalogue(tmp_path / "large.mo", messages, header=header)
+
+    pairs = list(harvest("en", "be", Counter(), [tmp_path]))
+
+    assert dict(pairs) == messages
+
+
+def test_files_of_a_folder_that_are_not_read_are_named(tmp_path, capsys):
+    header = "Content-Type: text/plain; charset=UTF-8\n"
+    for name in ("be", "git-de", "none"):
+        write_catalogue(tmp_path / f"{name}.mo", {"Open": "x"}, header=header)
+    write_catalogue(tmp_path / "deep" / "fr.mo", {"Open": "x"}, header=f"{header}Language: fr\n")
+    for name in ("LINGUAS", "own.tmx", "._be.mo", ".DS_Store"):
+        (tmp_path / name).write_bytes(b"\0")
+
+    assert find_source(str(tmp_path), "en", "be").files == (tmp_path / "be.mo",)
+
+    assert sorted(capsys.readouterr().err.replace(f"{tmp_path}: ", "").splitlines()) == [
+        "not read for en-be (1, no language in the path or the header): none.mo",
+        "not read for en-be (2, not a catalogue): LINGUAS, own.tmx",
+        "not read for en-be (2, not in be): deep/fr.mo, git-de.mo",
+    ]
+
+
+def test_programs_with_only_one_of_the_languages_are_named(locale, capsys):
+    assert len(find_source(str(locale[0]), "fr", "de").files) == 2
+    err = capsys.readouterr().err
+    assert (
+        "(3, another catalogue of the program is read, or it has only one of the languages)" in err
+    )
+
+
 def test_a_header_in_one_line(tmp_path):
     header = 'msgid ""\nmsgstr "Language: fr\\nContent-Type: text/plain; charset=ISO-8859-1\\n"\n'
     content = f'{header}\nmsgid "Dog"\nmsgstr "Été"\n'

@@ -155,6 +155,26 @@ def test_identical_but_for_case_punctuation_and_digits():
     assert clean.comparable("e-mail") == clean.comparable("E mail") != clean.comparable("email")
 
 
+@pytest.mark.parametrize(
+    ("text", "spelling"),
+    [
+        ("Știința este frumoasă", "Ştiinţa este frumoasă"),
+        ("Ещё один ёж", "ЕЩЕ ОДИН ЕЖ"),
+        ("Η Αθήνα είναι μεγάλη", "Η ΑΘΗΝΑ ΕΙΝΑΙ ΜΕΓΑΛΗ"),
+        ("كتب أحمد إلى الإمام", "كتب احمد الى الامام"),
+        ("کتاب یک", "كتاب يك"),
+        ("ılık su", "ILIK SU"),
+        ("l’œuvre", "L'oeuvre"),
+        ("लड़का हूँ", "लडका हूं"),
+        ("שָׁלוֹם", "שלום"),
+        ("แม่น้ำ", "เเม่นํ้า"),
+        ("hoà bình", "HÒA BÌNH"),
+    ],
+)
+def test_spellings_that_folded_models_read_alike_are_equal(text, spelling):
+    assert clean.comparable(text) == clean.comparable(spelling) != clean.comparable(f"{text} x")
+
+
 def test_alphabets_of_many_languages_hold_their_own_text():
     own = {"fr": "Où est-ce qu'il naît, 2 œufs ?", "ru": "Ёлка, съешь!", "el": "Καλημέρα κόσμε"}
     own |= {"zh": "他说：你好。", "ja": "カタカナと漢字"}

@@ -12,10 +12,11 @@ from test_catalogues import write_catalogue
 
 from fairseq_lxsr.cli.main import main
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.preparation.config import Cleaning
+from fairseq_lxsr.preparation.config import Cleaning, PrepareConfig, SubwordOptions
 from fairseq_lxsr.preparation.corpus import make_corpus
 from fairseq_lxsr.preparation.excluded import files_to_exclude, sentences_to_exclude
 from fairseq_lxsr.preparation.formats import find_source
+from fairseq_lxsr.preparation.pipeline import prepare_corpora
 from fairseq_lxsr.preparation.splits import HeldOut
 
 pytest.importorskip("defusedxml")
@@ -177,6 +178,54 @@ def test_a_catalogue_in_utf8_with_the_header_of_another_character_set_is_exclude
 def test_the_texts_of_moses_are_excluded(tmp_path, corpus, text):
     (tmp_path / "x.txt").write_text(text, encoding="utf-8")
     assert corpus(tmp_path / "x.txt") == 2
+
+
+def test_evaluation_text_in_another_spelling_is_excluded(tmp_path):
+    pairs = [(f"An inn {'x' * number}", f"Un han {'x' * number}") for number in range(30)]
+    pairs += [("Science is nice", "Știința este frumoasă"), ("My country", "Țară")]
+    (tmp_path / "x.tsv").write_text("".join(f"{en}\t{ro}\n" for en, ro in pairs))
+    (tmp_path / "flores.ro").write_text("Ştiinţa este frumoasă.\nŢara mea\n")
+    source = find_source(str(tmp_path / "x.tsv"), "en", "ro")
+    cleaning = Cleaning(exclude=(str(tmp_path / "flores.ro"),))
+
+    report = make_corpus(tmp_path / "out", ("en", "ro"), source, cleaning, HeldOut(1, 1))
+
+    assert report["dropped"] == {"excluded": 1}
+    assert "Știința" not in (tmp_path / "out" / "train.ro").read_text()
+
+
+def test_characters_that_the_model_reads_alike_are_compared_alike(tmp_path, monkeypatch):
+    module = "fairseq_lxsr.preparation"
+    monkeypatch.setattr(f"{module}.pipeline.require_converter", lambda: None)
+    monkeypatch.setattr(f"{module}.subwords.simplified_characters", lambda: "語语們们")
+    simplified = [f"我们语 {'x' * number}" for number in range(40)]
+    traditional = [f"我們語 {'x' * number}" for number in range(40)]
+    for language, lines in (("en", simplified), ("fr", traditional)):
+        text = "".join(f"{language} {line[4:]}\t{line}\n" for line in lines)
+        (tmp_path / f"{language}.tsv").write_text(text)
+    (tmp_path / "test.zh").write_text("我們語 xxx\n")
+    config = PrepareConfig(
+        pairs={f"{language}-zh": str(tmp_path / f"{language}.tsv") for language in ("en", "fr")},
+        work=str(tmp_path / "work"),
+        cleaning=Cleaning(exclude=(str(tmp_path / "test.zh"),)),
+        subwords=SubwordOptions(simplify_chinese=True),
+        workers=1,
+    )
+
+    prepare_corpora(config, until="clean")
+
+    corpus = tmp_path / "work" / "corpus"
+    held_out = {
+        line
+        for split in ("valid", "test")
+        for line in (corpus / "en-zh" / f"{split}.zh").read_text().splitlines()
+    }
+    train = (corpus / "fr-zh" / "train.zh").read_text().replace("語", "语").replace("們", "们")
+    assert held_out
+    assert held_out.isdisjoint(train.splitlines())
+    for pair in ("en-zh", "fr-zh"):
+        report = json.loads((corpus / pair / "stage.json").read_text())["report"]
+        assert report["dropped"]["excluded"] == 1
 
 
 def test_a_set_of_which_no_sentence_is_in_the_text_is_named(tmp_path, corpus, capsys):

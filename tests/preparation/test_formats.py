@@ -175,6 +175,37 @@ def write_pair(folder, left, right):
         (folder / name).write_bytes(packed)
 
 
+def write_zip(path, **texts):
+    with zipfile.ZipFile(path, "w") as packed:
+        for name in ("__MACOSX/own/._train.en", "own/._train.fr", "own/.DS_Store", "Thumbs.db"):
+            packed.writestr(name, b"\0")
+        for name, text in texts.items():
+            packed.writestr(name.replace("__", "/").replace("_", "."), text)
+
+
+def test_a_zip_with_files_of_desktop_systems_is_read(tmp_path, capsys):
+    write_zip(tmp_path / "own.zip", own__train_en="one\n", own__train_fr="un\n", README="a")
+
+    pairs = list(find_source(str(tmp_path / "own.zip"), "en", "fr").read(Counter()))
+
+    assert pairs == [("one", "un")]
+    assert capsys.readouterr().err == f"{tmp_path}/own.zip: not read for en-fr (1): README\n"
+    write_zip(tmp_path / "one.tsv.zip", x_tsv="one\tun\n")
+    assert list(find_source(f"{tmp_path}/one.tsv.zip", "en", "fr").read(Counter())) == pairs
+
+
+def test_a_zip_that_joins_texts_names_them(tmp_path, capsys):
+    texts = {f"own__{split}_{code}": split for split in ("dev", "train") for code in ("en", "fr")}
+    write_zip(tmp_path / "own.zip", **texts)
+
+    pairs = list(find_source(str(tmp_path / "own.zip"), "en", "fr").read(Counter()))
+
+    assert pairs == [("dev", "dev"), ("train", "train")]
+    message = capsys.readouterr().err
+    assert "joins 2 texts for en-fr: own/dev, own/train; " in message
+    assert list(find_source(f"{tmp_path}/own.zip/own/dev", "en", "fr").read(Counter())) == pairs[:1]
+
+
 @pytest.mark.parametrize(
     ("left", "right", "pair"),
     [

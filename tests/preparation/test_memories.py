@@ -3,6 +3,7 @@ several programs.
 """
 
 from collections import Counter
+from xml.sax.saxutils import escape
 
 import pytest
 
@@ -46,6 +47,68 @@ def read(path, content, pair=("en", "fr")):
 )
 def test_what_is_text_of_a_segment(tmp_path, segment, text):
     assert read(tmp_path / "x.tmx", tmx([("en", segment), ("fr", "oui")])) == ([(text, "oui")], {})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("<f0>Keep</f0> the <a1>lid</a1> closed.", "Keep the lid closed."),
+        ("Two <b>lamps</b> of <a href='x.html'>ours</a>.", "Two lamps of ours."),
+        ("&lt;i&gt;twice&lt;/i&gt; escaped <!-- hidden -->", "twice escaped"),
+        ("<p>One</p><p>two<br>three</p>four<br0/>five", "One two three four five"),
+        ("H<s0>2</s0>O <f1>open", "H2O open"),
+        # Text in angle brackets.
+        ("Press <Enter> or <Tab> in List<Int32>.", "Press <Enter> or <Tab> in List<Int32>."),
+        ("a <b and c> d, I <3 you, <me@x.org>", "a <b and c> d, I <3 you, <me@x.org>"),
+    ],
+)
+def test_tags_that_a_program_escaped_are_removed(tmp_path, text, expected):
+    for segment in (escape(text), f"<![CDATA[{text}]]>"):
+        content = tmx([("en", segment), ("fr", "oui")])
+        assert read(tmp_path / "x.tmx", content) == ([(expected, "oui")], {})
+        content = f"""<xliff version="2.0" srcLang="en" trgLang="fr"><file><unit><segment>
+        <source>{segment}</source><target>oui</target></segment></unit></file></xliff>"""
+        assert read(tmp_path / "x.xlf", content) == ([(expected, "oui")], {})
+
+
+DEFINITIONS = """<header><tag-defs><tag id="5"><ph name="br">&lt;br/&gt;</ph></tag>
+<tag id="6"><bpt name="cf">&lt;cf bold="True"&gt;</bpt><ept>&lt;/cf&gt;</ept></tag></tag-defs></header>"""
+DATA = (
+    """<originalData><data id="b">&lt;b&gt;</data><data id="li">&lt;li&gt;</data></originalData>"""
+)
+
+
+@pytest.mark.parametrize(
+    ("segment", "text"),
+    [
+        ('one<ph type="tab"/>two', "one two"),
+        ("one<ph>\\t</ph>two<ut>{\\par }</ut>three<ut>{\\pard }</ut>s", "one two threes"),
+        ("one<it pos='end'>&lt;/w:p&gt;</it>two<ph>&lt;w:tab/&gt;</ph>three", "one two three"),
+        ('one<g id="1" ctype="x-li">two</g>three<g ctype="bold">s</g>', "one two threes"),
+        ('one<x equiv-text="&lt;br/&gt;"/>two<x ctype="x-html-tab"/>three', "one two three"),
+        # Contents that the header or the unit defines.
+        ('one<x id="5"/>two<g id="6">s</g>', "one twos"),
+        ('one<pc dataRefStart="li">two</pc>three<ph dataRef="b"/>s', "one two threes"),
+        ('one<ph subType="xlf:lb"/>two<cp hex="0009"/>three', "one two three"),
+        ('one<pc dispStart="&lt;p&gt;">two</pc>three', "one two three"),
+    ],
+)
+def test_inline_codes_that_are_breaks_separate_words(tmp_path, segment, text):
+    sides = f"<source>{segment}</source><target>oui</target>"
+    files = {
+        "x.tmx": tmx([("en", segment), ("fr", "oui")]).replace("<body>", f"{DEFINITIONS}<body>"),
+        "y.xlf": '<xliff version="1.2"><file source-language="en" target-language="fr">'
+        f"{DEFINITIONS}<body><trans-unit>{sides}</trans-unit></body></file></xliff>",
+        "z.xlf": '<xliff version="2.0" srcLang="en" trgLang="fr"><file><unit>'
+        f"{DATA}<segment>{sides}</segment></unit></file></xliff>",
+    }
+    if "dataRef" in segment:
+        del files["x.tmx"], files["y.xlf"]
+    elif 'id="5"' in segment:
+        del files["x.tmx"], files["z.xlf"]
+    for name, content in files.items():
+        assert read(tmp_path / name, content) == ([(text, "oui")], {})
+        assert text in list(read_segments(tmp_path / name))
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,13 @@ def test_codes_of_languages_that_are_not_among_the_largest(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "rows", [["no\tsi", "la\tit"], ["No\tIt"], ["it is\tno one", "A dog sleeps.\tUn chien dort."]]
+    "rows",
+    [
+        ["no\tsi", "la\tit"],
+        ["French toast\tGerman toast"],
+        ["No\tIt"],
+        ["it is\tno one", "A dog sleeps.\tUn chien dort."],
+    ],
 )
 def test_pairs_that_are_like_a_header_are_pairs(tmp_path, rows):
     pairs, left_out = read(tmp_path, "x.tsv", rows)
@@ -102,8 +108,8 @@ def test_rows_without_a_pair_are_left_out_and_counted(tmp_path):
         "",
     ]
     pairs, left_out = read(tmp_path, "x.tsv", rows)
-    assert pairs == [("A dog.", "Un chien."), ("A cat.", ""), ("A bee.", "Une abeille.")]
-    assert left_out == {"blank": 3, "short": 1}
+    assert pairs == [("A dog.", "Un chien."), ("A cat.", "")]
+    assert left_out == {"blank": 3, "short": 1, "long": 1}
     assert read(tmp_path, "x.tsv", ["", "  "]) == ([], {"blank": 2})
     for name in ("x.tsv", "x.csv"):
         assert read(tmp_path, name, [""] * 150 + ["A dog.\tUn chien.", ""]) == (
@@ -121,6 +127,106 @@ def test_rows_without_a_pair_are_left_out_and_counted(tmp_path):
     assert read(tmp_path, "x.tsv", spoilt, skip_unreadable=True)[1] == {"unreadable": 2}
     with pytest.raises(InputError, match=r"x\.tsv, line 2: bytes e9 6a e0 09"):
         read(tmp_path, "x.tsv", spoilt)
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "left_out"),
+    [
+        # A delimiter inside both sentences, also in the first row or at the end of every row.
+        ("x.tsv", ["en\tfr", *tabs("source", "target"), "A,\tb\tUn,\tc"], {"header": 1, "long": 1}),
+        ("x.tsv", ["A,\tb\tUn,\tc", *tabs("source", "target")], {"long": 1}),
+        ("x.tsv", [f"{row}\t" for row in [*tabs("source", "target"), "A,\tb\tc"]], {"long": 1}),
+        ("x.csv", [*map('"{0[0]}";"{0[1]}"'.format, THREE), "A; b;Un; c"], {"long": 1}),
+        # Blank cells under the header, and a named third column.
+        ("x.tsv", ["en\tfr", *tabs("source", "target", ["", "", ""])], {"header": 1}),
+        ("x.tsv", ["en\tfr\tnote", *tabs("source", "target", ["", "", "b"])], {"header": 1}),
+    ],
+)
+def test_rows_with_more_cells_than_most_are_counted_and_not_read(tmp_path, name, rows, left_out):
+    assert read(tmp_path, name, rows, None, ("en", "fr")) == (THREE, left_out)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        # R writes no name for the column of row names.
+        ["en\tfr", *tabs(["1", "2", "3"], "source", "target")],
+        ["en\tfr", "A,\tb\tUn,\tc"],
+        ["a b\tc d", "a\tb\tc", "a\tb\tc\td"],
+    ],
+)
+def test_tables_with_cells_that_belong_to_no_column_are_refused(tmp_path, rows):
+    with pytest.raises(InputError, match=r"x\.tsv, line 1: .*rows with 2 to [34] cells"):
+        read(tmp_path, "x.tsv", rows, None, ("en", "fr"))
+
+
+LANGUAGES = ["eng", "fra"] * 3
+MIXED = [sentence for pair in THREE for sentence in pair]
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        # Tatoeba's sentences.csv.
+        ([*"123456"], LANGUAGES, MIXED),
+        (LANGUAGES, MIXED),
+        (MIXED, LANGUAGES),
+        (["lang", *LANGUAGES], ["text", *MIXED]),
+        (["en_US", "fr_FR"] * 3, MIXED),
+        (["English", "French"] * 3, MIXED),
+        (["positive", "negative"] * 3, MIXED),
+        (["eng", "\\N", "fra"] * 2, MIXED),
+        ([*"123456"], MIXED),
+    ],
+)
+def test_tables_with_one_sentence_in_a_row_are_refused(tmp_path, columns):
+    rows = ["\t".join(cells) for cells in zip(*columns, strict=True)]
+    with pytest.raises(InputError, match=r"x\.tsv, line 1: .* 1 of them with text"):
+        read(tmp_path, "x.tsv", rows, None, ("en", "fr"))
+
+
+def test_codes_of_languages_choose_the_rows_and_their_order(tmp_path):
+    codes = [("eng", "fra"), ("fra", "eng"), ("eng", "deu")]
+    rows = [
+        "\t".join([str(number), first, pair[0], str(number + 9), second, pair[1]])
+        for number, ((first, second), pair) in enumerate(zip(codes, THREE, strict=True))
+    ]
+    expected = [THREE[0], THREE[1][::-1]]
+    assert read(tmp_path, "x.tsv", rows, None, ("en", "fr")) == (expected, {"other language": 1})
+    named = ["target_lang\tsource_lang\ttarget\tsource", "fra\teng\tUn.\tOne."]
+    assert read(tmp_path, "x.tsv", named, None, ("en", "fr"))[0] == [("One.", "Un.")]
+    named = ["first_lang\tsecond_lang\ten\tfr", "fra\teng\tOne.\tUn."]
+    assert read(tmp_path, "x.tsv", named, None, ("en", "fr"))[0] == [("One.", "Un.")]
+    # Columns that the user chooses are read as they are.
+    assert read(tmp_path, "x.tsv", rows, "3,6", ("en", "fr")) == (THREE, {})
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        [("Go.", "Va !"), ("Go.", "Marche."), ("Run!", "Cours !"), ("Run!", "Fuyez !")],
+        [("OK", "OK"), ("Yes", "Oui"), ("Yes", "Oui"), ("OK", "OK")],
+        [("你好", "Hello there"), ("你好", "Hi you"), ("再见", "Good bye"), ("再见", "See you")],
+    ],
+)
+def test_repeated_words_with_translations_are_pairs(tmp_path, pairs):
+    rows = ["\t".join(pair) for pair in pairs]
+    assert read(tmp_path, "x.tsv", rows) == (pairs, {})
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "English words/sentences\tFrench words/sentences",
+        "Sentence in English\tSentence in French",
+        "English (US)\tFrench (France)",
+        "English phrase\tTranslation (French)",
+        "Original text\tTranslated text",
+    ],
+)
+def test_headers_of_several_words_are_no_pair(tmp_path, header):
+    rows = [header, *tabs("source", "target")]
+    assert read(tmp_path, "x.tsv", rows, None, ("en", "fr")) == (THREE, {"header": 1})
 
 
 @pytest.mark.parametrize(
@@ -218,7 +324,14 @@ HEADERS = {
 @pytest.mark.parametrize("languages", [None, ("en", "fr")])
 def test_columns_of_other_things_are_named_after_a_language_too(tmp_path, header, languages):
     first, second = HEADERS[header]
-    others = {"id": "{}", "score": "0.{}", "url": "http://a/{}", "lang": "en"}
+    others = {
+        "id": "{}",
+        "score": "0.{}",
+        "url": "http://a/{}",
+        "target_lang": "fr",
+        "tgt_lang": "fr",
+        "lang": "en",
+    }
     names = header.split("\t")
     rows = [
         [

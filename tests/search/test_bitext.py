@@ -75,6 +75,51 @@ def test_pairs_are_those_of_mine(files, tmp_path):
     assert (tmp_path / "out.tsv").read_text().splitlines() == ["1.000000\ta b c\td e f"]
 
 
+COPIES = [("Install Lua.", "install lua"), ("Version 1.2", "Version 1.3"), ("…", "…")]
+
+
+@pytest.fixture
+def files_with_copies(files, tmp_path):
+    """Texts of which three lines are not translated, and lie closest to each other."""
+    for number, side in enumerate(files):
+        lines = [*side.path.read_text("utf-8").splitlines(), *(copy[number] for copy in COPIES)]
+        side.path.write_text("\n".join(lines), "utf-8")
+
+    def embed(line):
+        for row, copy in enumerate(COPIES):
+            if line in copy:
+                return 9 * VECTORS[80 + row]
+        return vector(line)
+
+    return [replaced(side, lambda lines, _: np.stack([*map(embed, lines)])) for side in files]
+
+
+def test_untranslated_copies_are_left_out_and_counted(files_with_copies, tmp_path, capsys):
+    output = tmp_path / "out.tsv"
+    every_pair = mine_files(*files_with_copies, output, None, Mining(keep_identical=True))
+    assert {tuple(pair) for _, *pair in rows_of(output)} >= set(COPIES)
+    assert "identical" not in capsys.readouterr().err
+
+    pairs = mine_files(*files_with_copies, output, None)
+    assert len(pairs) == len(every_pair) - len(COPIES)
+    assert not {tuple(pair) for _, *pair in rows_of(output)} & set(COPIES)
+    assert f"3 of {len(every_pair)} pairs are identical" in capsys.readouterr().err
+
+    # Copies do not count among the best pairs, and copies below the threshold are not counted.
+    best = mine_files(*files_with_copies, output, None, Mining(top=5))
+    assert best.source.tolist() == pairs.source[:5].tolist()
+    capsys.readouterr()
+    mine_files(*files_with_copies, output, None, Mining(threshold=100.0))
+    assert "identical" not in capsys.readouterr().err
+
+
+def test_within_one_text_pairs_with_the_same_letters_are_kept(files_with_copies, tmp_path):
+    path = tmp_path / "one.txt"
+    path.write_text("\n".join(itertools.chain(SOURCE, *COPIES[:2])))
+    mine_files(Side(path, files_with_copies[0].encoder), None, tmp_path / "out.tsv")
+    assert {tuple(pair) for _, *pair in rows_of(tmp_path / "out.tsv")} >= set(COPIES[:2])
+
+
 @pytest.mark.parametrize("crash_at", range(1, 8))
 def test_the_same_bytes_after_an_interruption_anywhere(files, tmp_path, monkeypatch, crash_at):
     monkeypatch.setattr("fairseq_lxsr.search.bitext.ENCODE_ROWS", 30)
