@@ -198,14 +198,7 @@ def read_packed_weights(
     """
     path = folder / WEIGHTS_FILE
     checksums = config["files"]
-    try:
-        with safe_open(path, "np") as stored:
-            metadata = stored.metadata() or {}
-        weights = _arrays(read_file(path))
-    except (SafetensorError, RuntimeError, ValueError) as error:
-        raise InputError(
-            f"{path}: not a safetensors file ({first_line(error)}); {ADVICE}"
-        ) from None
+    weights, metadata = read_arrays(path)
     # In older folders, the metadata of the weights does not list the text files.
     for name in TEXT_FILES:
         if metadata.get(name, checksums[name]) != checksums[name]:
@@ -213,6 +206,25 @@ def read_packed_weights(
                 f"{folder / name}: not the file that was exported together with {path}: {ADVICE}"
             )
     return _with_packed_tables(weights, path)
+
+
+def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """Read a safetensors file.
+
+    Returns:
+        The tensors by name, which share the memory of the file, and the metadata of the file.
+
+    Raises:
+        InputError: if the file is invalid.
+    """
+    try:
+        with safe_open(path, "np") as stored:
+            metadata = stored.metadata() or {}
+        return _arrays(read_file(path)), metadata
+    except (SafetensorError, RuntimeError, ValueError) as error:
+        raise InputError(
+            f"{path}: not a safetensors file ({first_line(error)}); {ADVICE}"
+        ) from None
 
 
 def to_int8(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -18,6 +18,13 @@ import numpy as np
 from safetensors import numpy as arrays
 
 from fairseq_lxsr.encoder import SentenceEncoder
+from fairseq_lxsr.encoder.exported_pieces import (
+    PIECES_FOLDER,
+    TOKENIZER_FILE,
+    ExportedPieces,
+    extended_symbols,
+    write_pieces,
+)
 from fairseq_lxsr.encoder.model_folder import (
     CONFIG_FILE,
     DEFAULT_ARCHITECTURE,
@@ -31,7 +38,6 @@ from fairseq_lxsr.encoder.packed_table import PackedTable, to_bytes
 from fairseq_lxsr.encoder.sentence_transformers_folder import (
     FACTORS,
     TABLE_NAMES,
-    TOKENIZER_FILE,
     require_library,
     text_files,
 )
@@ -42,7 +48,6 @@ from fairseq_lxsr.export.fast_tokenizer import (
     EXPORTED_BY,
     LARGEST_DIFFERENCE,
     SAMPLE,
-    extended_symbols,
     fast_tokenizer,
     rows_of_symbols,
     tokenizer_json,
@@ -352,6 +357,13 @@ def write_static(
     )
     content = json.dumps(tokenizer, indent=2, ensure_ascii=False)
     (folder / TOKENIZER_FILE).write_text(content, encoding="utf-8")
+    pieces = ExportedPieces(
+        folder=folder / PIECES_FOLDER,
+        text=encoder.tokenizer.options,
+        num_rows=size.vocab_size,
+        unknown_row=len(symbols) - 1 if unknown else encoder.tokenizer.unknown,
+    )
+    write_pieces(text_files(encoder.folder, encoder.tokenizer), pieces, tokenizer)
     settings = {
         "hidden_dim": size.embed_dim,
         "seq_length": MODEL2VEC_LENGTH,
