@@ -6,92 +6,25 @@ tokenizer.json, whose weights may be trained further.
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fairseq_lxsr.encoder.model_folder import ADVICE, TEXT_FILES
-from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files.open import sha256
-from fairseq_lxsr.files.records import is_count, parse_json, sealed
-from fairseq_lxsr.text.tokenizer import (
-    DICTIONARY_FILE,
-    MASK,
-    SENTENCEPIECE_FILE,
-    TextOptions,
-    Tokenizer,
-    read_dictionary,
-)
+from fairseq_lxsr.encoder.model_folder import CONFIG_FILE, TEXT_FILES, check_files, parse_config
+from fairseq_lxsr.files.records import parse_json
+from fairseq_lxsr.text.tokenizer import MASK, Tokenizer
 
 # File in a sentence-transformers folder.
 TOKENIZER_FILE = "tokenizer.json"
-# Subfolder with the `TEXT_FILES` and their description.
+# Subfolder with the files of a model folder, except for the weights.
 PIECES_FOLDER = "lxsr"
-DESCRIPTION_FILE = "pieces.json"
+# Additional fields of its config.json: checksum of tokenizer.json (see `hash_tokenizer`), and the
+# row of the exported table that tokenizer.json assigns to unknown letters.
+TOKENIZER = "tokenizer"
+UNKNOWN_ROW = "unknown_row"
 
 
-@dataclass(frozen=True)
-class ExportedPieces:
-    """The word pieces of an exported model.
-
-    Attributes:
-        folder: folder of the `TEXT_FILES`.
-        text: text normalization options.
-        num_rows: number of rows of the encoder's embedding table. The exported table has more rows:
-            tokenizer.json needs copies for pieces outside the dictionary.
-        unknown_row: row of the exported table that tokenizer.json assigns to unknown letters.
-    """
-
-    folder: Path
-    text: TextOptions
-    num_rows: int
-    unknown_row: int
-
-    def tokenizer(self, more_symbols: Sequence[str] = ()) -> Tokenizer:
-        """Read the tokenizer.
-
-        Args:
-            more_symbols: pieces to add to the dictionary.
-
-        Raises:
-            InputError: if a file is invalid, or the files do not belong together.
-        """
-        symbols = read_dictionary(self.folder / DICTIONARY_FILE)
-        # The dictionary may lack <mask>, which training adds.
-        if self.num_rows - len(symbols) not in (0, 1):
-            raise InputError(
-                f"{self.folder / DICTIONARY_FILE}: {len(symbols):,} entries instead of the "
-                f"encoder's {self.num_rows:,}: {ADVICE}"
-            )
-        return Tokenizer(self.folder / SENTENCEPIECE_FILE, self.text, [*symbols, *more_symbols])
-
-
-def write_pieces(
-    texts: Sequence[bytes], pieces: ExportedPieces, tokenizer: Mapping[str, Any]
-) -> None:
-    """Write the word pieces of a model.
-
-    Args:
-        texts: contents of the `TEXT_FILES`.
-        pieces: what to record about them; `pieces.folder` is created.
-        tokenizer: content of the tokenizer.json.
-    """
-    pieces.folder.mkdir()
-    for name, content in zip(TEXT_FILES, texts, strict=True):
-        (pieces.folder / name).write_bytes(content)
-    description = {
-        "text": pieces.text.record(),
-        "rows": pieces.num_rows,
-        "unknown_row": pieces.unknown_row,
-        "tokenizer": hash_tokenizer(tokenizer),
-        "files": {name: sha256(pieces.folder / name) for name in TEXT_FILES},
-    }
-    path = pieces.folder / DESCRIPTION_FILE
-    path.write_text(json.dumps(sealed(description), indent=2) + "\n", encoding="utf-8")
-
-
-def read_pieces(folder: Path, is_checked: bool) -> ExportedPieces | None:
+def read_pieces(folder: Path, is_checked: bool) -> dict[str, Any] | None:
     """Read the description of the word pieces in a sentence-transformers folder.
 
     Args:
@@ -99,37 +32,23 @@ def read_pieces(folder: Path, is_checked: bool) -> ExportedPieces | None:
         is_checked: whether all files are those of the export (see `st_checksums.check_export`).
 
     Returns:
-        The pieces; None if there are none, or if tokenizer.json has changed since the export.
+        Content of config.json; None if it is missing, or if tokenizer.json has changed since the
+        export.
 
     Raises:
         InputError: if a file of the pieces is damaged or missing.
     """
-    path = folder / PIECES_FOLDER / DESCRIPTION_FILE
-    if not path.is_file():
+    pieces = folder / PIECES_FOLDER
+    if not (pieces / CONFIG_FILE).is_file():
         return None
-    try:
-        description = parse_json(path.read_text(encoding="utf-8"))
-        pieces = ExportedPieces(
-            folder=path.parent,
-            text=TextOptions(**description["text"]),
-            num_rows=description["rows"],
-            unknown_row=description["unknown_row"],
-        )
-        checksums = {name: description["files"][name] for name in TEXT_FILES}
-        if not is_count(pieces.num_rows) or not is_count(pieces.unknown_row):
-            raise ValueError("a number of rows is not a count")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path}: damaged ({error!r:.150}); {ADVICE}") from None
+    config, checksums = parse_config(pieces / CONFIG_FILE)
     if is_checked:
-        return pieces
-    for name, checksum in checksums.items():
-        file = path.parent / name
-        if not file.is_file() or sha256(file) != checksum:
-            raise InputError(f"{file}: missing, or checksum mismatch with {path.name}: {ADVICE}")
+        return config
+    check_files(pieces, TEXT_FILES, checksums)
     tokenizer = parse_json((folder / TOKENIZER_FILE).read_text(encoding="utf-8"))
-    if hash_tokenizer(tokenizer) != description.get("tokenizer"):
+    if hash_tokenizer(tokenizer) != config.get(TOKENIZER):
         return None
-    return pieces
+    return config
 
 
 def hash_tokenizer(tokenizer: Mapping[str, Any]) -> str:

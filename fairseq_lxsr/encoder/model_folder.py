@@ -95,18 +95,27 @@ def read_config(folder: Path) -> dict[str, Any]:
     path = folder / CONFIG_FILE
     if not path.is_file():
         raise InputError(f"{path}: no such file; {advice}")
-    config, checksums = _parse_config(path)
-    for name in (WEIGHTS_FILE, *TEXT_FILES):
+    config, checksums = parse_config(path)
+    check_files(folder, (WEIGHTS_FILE, *TEXT_FILES), checksums)
+    return config
+
+
+def check_files(folder: Path, names: Sequence[str], checksums: Mapping[str, str]) -> None:
+    """Check that files of a model folder match the SHA-256 checksums in its config.json.
+
+    Raises:
+        InputError: if a file is missing or has changed.
+    """
+    for name in names:
         if not (folder / name).is_file():
             raise InputError(
                 f"{folder / name}: no such file, so the model folder is incomplete: {ADVICE}"
             )
         if sha256(folder / name) != checksums.get(name):
             raise InputError(f"{folder / name}: checksum mismatch with {CONFIG_FILE}: {ADVICE}")
-    return config
 
 
-def _parse_config(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+def parse_config(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """Parse and check config.json.
 
     Returns:
@@ -353,17 +362,27 @@ def write_folder(
         InputError: if `folder` exists and is not a model folder.
     """
     with atomic_folder(folder, CONFIG_FILE, DICTIONARY_FILE, sign='"format_version"') as work:
-        for name, content in zip(TEXT_FILES, texts, strict=True):
-            (work / name).write_bytes(content)
-        text_checksums = {name: sha256(work / name) for name in TEXT_FILES}
+        text_checksums = write_texts(work, texts)
         metadata = {"format": "pt", **text_checksums}
         weights = _with_ordered_metadata(save(metadata=metadata), metadata)
         (work / WEIGHTS_FILE).write_bytes(weights)
         checksums = {WEIGHTS_FILE: sha256(work / WEIGHTS_FILE), **text_checksums}
-        config = {"format_version": MODEL_FORMAT, **description, "files": checksums}
         # Write this file last, because a folder without it cannot be loaded.
-        config_text = json.dumps(sealed(config), indent=2) + "\n"
-        (work / CONFIG_FILE).write_text(config_text, encoding="utf-8")
+        write_config(work, description, checksums)
+
+
+def write_texts(folder: Path, texts: Sequence[bytes]) -> dict[str, str]:
+    """Write the `TEXT_FILES` of a model folder, and return their checksums by name."""
+    for name, content in zip(TEXT_FILES, texts, strict=True):
+        (folder / name).write_bytes(content)
+    return {name: sha256(folder / name) for name in TEXT_FILES}
+
+
+def write_config(folder: Path, description: Mapping[str, Any], checksums: dict[str, str]) -> None:
+    """Write the config.json of a model folder. For the description, see `write_folder`."""
+    config = {"format_version": MODEL_FORMAT, **description, "files": checksums}
+    content = json.dumps(sealed(config), indent=2) + "\n"
+    (folder / CONFIG_FILE).write_text(content, encoding="utf-8")
 
 
 def _with_ordered_metadata(data: bytes, metadata: dict[str, str]) -> bytes:

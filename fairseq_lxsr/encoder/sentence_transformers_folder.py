@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from fairseq_lxsr.encoder.exported_pieces import (
+    PIECES_FOLDER,
     TOKENIZER_FILE,
-    ExportedPieces,
+    UNKNOWN_ROW,
     extended_symbols,
     read_pieces,
 )
@@ -27,6 +28,8 @@ from fairseq_lxsr.encoder.model_folder import (
     WEIGHTS_FILE,
     check_weights,
     read_arrays,
+    read_tokenizer,
+    size_of,
 )
 from fairseq_lxsr.encoder.numpy_network import TABLE, Bag
 from fairseq_lxsr.encoder.packed_table import PackedTable
@@ -35,7 +38,14 @@ from fairseq_lxsr.errors import InputError, install_command
 from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.machine import require
 from fairseq_lxsr.modules.sizes import TransformerConfig
-from fairseq_lxsr.text.tokenizer import MASK, PAD, SPECIAL, Tokenizer
+from fairseq_lxsr.text.tokenizer import (
+    MASK,
+    PAD,
+    SENTENCEPIECE_FILE,
+    SPECIAL,
+    TextOptions,
+    Tokenizer,
+)
 
 # Names of the embedding table in model2vec and sentence-transformers weights.
 TABLE_NAMES = ("embeddings", "embedding.weight")
@@ -115,44 +125,55 @@ def read_sentence_transformers_folder(folder: Path) -> tuple[Bag, Tokenizer, dic
             tokenizers library is needed and missing.
     """
     checksums = check_export(folder)
-    weights_path = folder / WEIGHTS_FILE
     try:
         for name in FINGERPRINT_FILES:
             if not (folder / name).is_file():
                 raise InputError(f"{name} is missing")
         pieces = read_pieces(folder, is_checked=bool(checksums))
         if pieces is not None:
-            tokenizer, table = _read_exported(weights_path, pieces)
+            tokenizer, table = _read_exported(folder, pieces)
         else:
-            tokenizer, table = _read_changed(weights_path, folder / TOKENIZER_FILE)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+            tokenizer, table = _read_changed(folder)
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         reason = error if isinstance(error, InputError) else f"{error!r:.100}"
         raise InputError(
             f"{folder}: not a `lxsr export sentence-transformers` folder of a model without layers "
             f"({reason}); open it with SentenceTransformer, or evaluate it with `lxsr eval`"
         ) from None
+    weights: dict[str, np.ndarray | PackedTable] = {TABLE: table}
+    check_weights(weights, {TABLE: list(table.shape)}, folder / WEIGHTS_FILE)
+    files = {}
+    for name in FINGERPRINT_FILES:
+        files[name] = checksums.get(name) or sha256(folder / name)
+    description = describe_static(table.shape[0], table.shape[1], tokenizer.options)
+    config = {"format_version": MODEL_FORMAT, **description, "files": files}
+    size = size_of(config)
+    assert isinstance(size, TransformerConfig)
+    return Bag(size, weights), tokenizer, config
+
+
+def describe_static(num_rows: int, width: int, text: TextOptions) -> dict[str, Any]:
+    """Describe a model without layers and word order, as in the config.json of a model folder.
+
+    Args:
+        num_rows: number of word piece embeddings.
+        width: dimension of the embeddings.
+        text: text normalization options.
+    """
     size = TransformerConfig(
-        vocab_size=table.shape[0],
-        padding_idx=tokenizer.symbols.index(PAD),
-        embed_dim=table.shape[1],
+        vocab_size=num_rows,
+        padding_idx=SPECIAL.index(PAD),
+        embed_dim=width,
         num_heads=1,
         num_layers=0,
         gated=True,
     )
-    weights: dict[str, np.ndarray | PackedTable] = {TABLE: table}
-    check_weights(weights, {TABLE: list(table.shape)}, weights_path)
-    files = {}
-    for name in FINGERPRINT_FILES:
-        files[name] = checksums.get(name) or sha256(folder / name)
-    config = {
-        "format_version": MODEL_FORMAT,
+    return {
         "architecture": DEFAULT_ARCHITECTURE,
         "encoder": asdict(size),
-        "text": tokenizer.options.record(),
+        "text": text.record(),
         "training": {},
-        "files": files,
     }
-    return Bag(size, weights), tokenizer, config
 
 
 def module_folder(folder: Path) -> Path:
@@ -186,7 +207,7 @@ def text_files(folder: Path | None, tokenizer: Tokenizer) -> list[bytes]:
 
 
 def _read_exported(
-    path: Path, pieces: ExportedPieces
+    folder: Path, config: dict[str, Any]
 ) -> tuple[Tokenizer, np.ndarray | PackedTable]:
     """Return the tokenizer and the embedding table [V, D] of exported word pieces.
 
@@ -194,14 +215,15 @@ def _read_exported(
     to the dictionary.
 
     Args:
-        path: file of the weights.
-        pieces: the pieces, which belong to the folder's tokenizer.json.
+        folder: the sentence-transformers folder.
+        config: description of the pieces, which belong to the folder's tokenizer.json.
     """
     # Read the tokenizer first, because reading it takes the most memory.
-    tokenizer = pieces.tokenizer()
-    values, factors = _read_table(path)
-    num_rows = pieces.num_rows
-    num_pieces = max(num_rows, pieces.unknown_row + 1)
+    tokenizer = read_tokenizer(folder / PIECES_FOLDER, config)
+    values, factors = _read_table(folder / WEIGHTS_FILE)
+    num_rows = size_of(config).vocab_size
+    unknown_row = config[UNKNOWN_ROW]
+    num_pieces = max(num_rows, unknown_row + 1)
     if len(values) < num_pieces:
         raise InputError(f"{len(values):,} embeddings for {num_pieces:,} pieces")
     if values.dtype == np.int8 and factors is not None:
@@ -209,7 +231,7 @@ def _read_exported(
         return tokenizer, PackedTable(values[:num_rows], factors[:num_rows], _root(values))
     rows = _float_rows(values, factors)
     # Unknown letters have this row in other programs, so it was trained.
-    rows[tokenizer.unknown] = rows[pieces.unknown_row]
+    rows[tokenizer.unknown] = rows[unknown_row]
     outside = extended_symbols(tokenizer, num_rows)[num_rows:]
     end = min(num_rows + len(outside), len(rows))
     while end > num_rows and (rows[end - 1] == rows[tokenizer.unknown]).all():
@@ -219,18 +241,15 @@ def _read_exported(
     # The row of <mask>, if any, comes after all rows of the dictionary.
     num_symbols = len(tokenizer.symbols)
     table = np.concatenate([rows[:num_symbols], rows[num_rows:end], rows[num_symbols:num_rows]])
-    return pieces.tokenizer(outside[: end - num_rows]), table
+    symbols = tokenizer.symbols + outside[: end - num_rows]
+    model = folder / PIECES_FOLDER / SENTENCEPIECE_FILE
+    return Tokenizer(model, tokenizer.options, symbols), table
 
 
-def _read_changed(path: Path, tokenizer_path: Path) -> tuple[Tokenizer, np.ndarray]:
-    """Return the tokenizer and the embeddings of all symbols of a tokenizer.json, float32 [V, D].
-
-    Args:
-        path: file of the weights.
-        tokenizer_path: a tokenizer.json without a SentencePiece model.
-    """
-    tokenizer = LibraryTokenizer(tokenizer_path)
-    rows = _float_rows(*_read_table(path))
+def _read_changed(folder: Path) -> tuple[Tokenizer, np.ndarray]:
+    """Return the tokenizer and the embeddings of all symbols of tokenizer.json, float32 [V, D]."""
+    tokenizer = LibraryTokenizer(folder / TOKENIZER_FILE)
+    rows = _float_rows(*_read_table(folder / WEIGHTS_FILE))
     if len(rows) != len(tokenizer.symbols):
         raise InputError(f"{len(rows):,} embeddings for {len(tokenizer.symbols):,} pieces")
     return tokenizer, rows

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.encoder import st_checksums
-from fairseq_lxsr.encoder.exported_pieces import DESCRIPTION_FILE, PIECES_FOLDER
+from fairseq_lxsr.encoder.exported_pieces import PIECES_FOLDER
 from fairseq_lxsr.encoder.library_tokenizer import LibraryTokenizer
 from fairseq_lxsr.encoder.model_folder import TEXT_FILES
 from fairseq_lxsr.encoder.numpy_network import TABLE, Bag
@@ -178,19 +178,21 @@ def test_damaged_pieces_of_a_folder_trained_in_place_are_named(name, tmp_path):
     with pytest.raises(InputError, match=f"{path}: .*checksum"):
         SentenceEncoder.from_pretrained(folder)
     path.unlink()
-    with pytest.raises(InputError, match=f"{path}: missing"):
+    with pytest.raises(InputError, match=f"{path}: no such file"):
         SentenceEncoder.from_pretrained(folder)
 
 
 @pytest.mark.parametrize(
     "edit",
     [
-        {"rows": -1},
-        {"rows": 10**9},
-        {"rows": "62"},
-        {"rows": 9},
-        {"unknown_row": -1},
+        {"encoder": {}},
+        {"encoder": {"vocab_size": 9}},
+        {"encoder": {"vocab_size": 10**9, "padding_idx": 1, "embed_dim": 32, "num_heads": 1}},
+        {"architecture": "laser"},
         {"unknown_row": 10**9},
+        {"unknown_row": -(10**9)},
+        {"unknown_row": "3"},
+        {"unknown_row": None},
         {"text": {"lowercase": 1}},
         {"text": {"__class__": "x"}},
         {"text": None},
@@ -201,14 +203,14 @@ def test_damaged_pieces_of_a_folder_trained_in_place_are_named(name, tmp_path):
 def test_a_hostile_description_of_the_pieces_is_refused(edit, tmp_path):
     _, folder = export(tmp_path)
     train(folder, folder)
-    path = folder / PIECES_FOLDER / DESCRIPTION_FILE
+    path = folder / PIECES_FOLDER / "config.json"
     description = json.loads(path.read_text(encoding="utf-8")) | edit
     del description["crc32"]
     path.write_text(json.dumps(sealed(description)), encoding="utf-8")
     with pytest.raises(InputError, match=re.escape(str(folder))):
         SentenceEncoder.from_pretrained(folder)
     path.write_text("[" * 10**5, encoding="utf-8")
-    with pytest.raises(InputError, match=f"{path}: damaged"):
+    with pytest.raises(InputError, match=f"{path}: not the config"):
         SentenceEncoder.from_pretrained(folder)
 
 

@@ -27,7 +27,7 @@ NAMES = [
     "config.json",
     "config_sentence_transformers.json",
     "lxsr/dict.txt",
-    "lxsr/pieces.json",
+    "lxsr/config.json",
     "lxsr/sentencepiece.model",
 ]
 
