@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.encoder.exported_pieces import extended_symbols
 from fairseq_lxsr.encoder.torch_network import save_folder
-from fairseq_lxsr.export.fast_tokenizer import extended_symbols, fast_tokenizer
+from fairseq_lxsr.export.fast_tokenizer import fast_tokenizer
 from fairseq_lxsr.modules import TransformerConfig, TransformerSentenceEncoder
 from fairseq_lxsr.text.tokenizer import (
     SENTENCEPIECE_FILE,

@@ -364,3 +364,48 @@ def install_excepthook(
         raise SystemExit(EXIT_STATUS)
 
     sys.excepthook = report
+
+
+def is_panic(error: BaseException) -> bool:
+    """Return whether a Rust library, such as tokenizers, failed.
+
+    The type of this error cannot be imported, and is not derived from `Exception`.
+    """
+    return type(error).__name__ == "PanicException"
+
+
+@contextlib.contextmanager
+def rust_errors() -> Iterator[None]:
+    """Raise `RuntimeError` if a Rust library panics in the block; discard what a failure prints."""
+    try:
+        with _held_stderr():
+            yield
+    except BaseException as error:
+        if is_panic(error):
+            raise RuntimeError(first_line(error)) from None
+        raise
+
+
+@contextlib.contextmanager
+def _held_stderr() -> Iterator[None]:
+    """Hold back standard error until the end of the block, and discard it if the block fails.
+
+    Rust libraries print a report before they raise an error.
+    """
+    # Imported here, because every command imports this module.
+    import tempfile
+
+    try:
+        stderr = os.dup(2)
+    except OSError:
+        # Standard error is closed.
+        yield
+        return
+    with tempfile.TemporaryFile() as held, os.fdopen(stderr, "wb") as stream:
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(stderr, 2)
+        held.seek(0)
+        stream.write(held.read())

@@ -1,10 +1,7 @@
 """Implementations of `Encoder` for model folders, other libraries, and one model per language."""
 
-import contextlib
-import os
-import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +14,7 @@ from fairseq_lxsr.encoder.sentence_transformers_folder import (
     require_library,
 )
 from fairseq_lxsr.encoder.st_checksums import check_export
-from fairseq_lxsr.errors import InputError, first_line, listed
+from fairseq_lxsr.errors import InputError, first_line, is_panic, listed, rust_errors
 from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.vectors.rows import FloatArray
 
@@ -87,7 +84,7 @@ class LibraryModel:
         try:
             embeddings = self.model.encode(list(text), **self.options)
         except BaseException as error:
-            if not _is_panic(error):
+            if not is_panic(error):
                 raise
             raise InputError(
                 f"the tokenizer of the model failed ({first_line(error):.150}); copy the model "
@@ -227,7 +224,7 @@ def sentence_transformers_folder(
     from sentence_transformers import SentenceTransformer
 
     try:
-        with _held_stderr():
+        with rust_errors():
             model = SentenceTransformer(
                 str(folder),
                 device=device,
@@ -235,10 +232,8 @@ def sentence_transformers_folder(
                 trust_remote_code=False,
                 model_kwargs={"use_safetensors": True},
             )
-    except BaseException as error:
+    except Exception as error:
         # Loading a damaged folder may raise almost any exception.
-        if not isinstance(error, Exception) and not _is_panic(error):
-            raise
         raise InputError(
             f"{folder}: sentence-transformers cannot load the folder ({first_line(error):.150})"
         ) from None
@@ -253,33 +248,3 @@ def sentence_transformers_folder(
     return LibraryModel(
         model, fingerprint, width, batch_size=batch_size, show_progress_bar=show_progress
     )
-
-
-def _is_panic(error: BaseException) -> bool:
-    """Return whether a Rust library, such as tokenizers, failed.
-
-    The type of this error cannot be imported, and is not derived from `Exception`.
-    """
-    return type(error).__name__ == "PanicException"
-
-
-@contextlib.contextmanager
-def _held_stderr() -> Iterator[None]:
-    """Hold back standard error until the end of the block, and discard it if the block fails.
-
-    Rust libraries print a report before they raise an error.
-    """
-    try:
-        stderr = os.dup(2)
-    except OSError:
-        # Standard error is closed.
-        yield
-        return
-    with tempfile.TemporaryFile() as held, os.fdopen(stderr, "wb") as stream:
-        os.dup2(held.fileno(), 2)
-        try:
-            yield
-        finally:
-            os.dup2(stderr, 2)
-        held.seek(0)
-        stream.write(held.read())

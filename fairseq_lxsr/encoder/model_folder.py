@@ -95,18 +95,27 @@ def read_config(folder: Path) -> dict[str, Any]:
     path = folder / CONFIG_FILE
     if not path.is_file():
         raise InputError(f"{path}: no such file; {advice}")
-    config, checksums = _parse_config(path)
-    for name in (WEIGHTS_FILE, *TEXT_FILES):
+    config, checksums = parse_config(path)
+    check_files(folder, (WEIGHTS_FILE, *TEXT_FILES), checksums)
+    return config
+
+
+def check_files(folder: Path, names: Sequence[str], checksums: Mapping[str, str]) -> None:
+    """Check that files of a model folder match the SHA-256 checksums in its config.json.
+
+    Raises:
+        InputError: if a file is missing or has changed.
+    """
+    for name in names:
         if not (folder / name).is_file():
             raise InputError(
                 f"{folder / name}: no such file, so the model folder is incomplete: {ADVICE}"
             )
         if sha256(folder / name) != checksums.get(name):
             raise InputError(f"{folder / name}: checksum mismatch with {CONFIG_FILE}: {ADVICE}")
-    return config
 
 
-def _parse_config(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+def parse_config(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """Parse and check config.json.
 
     Returns:
@@ -198,14 +207,7 @@ def read_packed_weights(
     """
     path = folder / WEIGHTS_FILE
     checksums = config["files"]
-    try:
-        with safe_open(path, "np") as stored:
-            metadata = stored.metadata() or {}
-        weights = _arrays(read_file(path))
-    except (SafetensorError, RuntimeError, ValueError) as error:
-        raise InputError(
-            f"{path}: not a safetensors file ({first_line(error)}); {ADVICE}"
-        ) from None
+    weights, metadata = read_arrays(path)
     # In older folders, the metadata of the weights does not list the text files.
     for name in TEXT_FILES:
         if metadata.get(name, checksums[name]) != checksums[name]:
@@ -213,6 +215,25 @@ def read_packed_weights(
                 f"{folder / name}: not the file that was exported together with {path}: {ADVICE}"
             )
     return _with_packed_tables(weights, path)
+
+
+def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """Read a safetensors file.
+
+    Returns:
+        The tensors by name, which share the memory of the file, and the metadata of the file.
+
+    Raises:
+        InputError: if the file is invalid.
+    """
+    try:
+        with safe_open(path, "np") as stored:
+            metadata = stored.metadata() or {}
+        return _arrays(read_file(path)), metadata
+    except (SafetensorError, RuntimeError, ValueError) as error:
+        raise InputError(
+            f"{path}: not a safetensors file ({first_line(error)}); {ADVICE}"
+        ) from None
 
 
 def to_int8(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -341,17 +362,27 @@ def write_folder(
         InputError: if `folder` exists and is not a model folder.
     """
     with atomic_folder(folder, CONFIG_FILE, DICTIONARY_FILE, sign='"format_version"') as work:
-        for name, content in zip(TEXT_FILES, texts, strict=True):
-            (work / name).write_bytes(content)
-        text_checksums = {name: sha256(work / name) for name in TEXT_FILES}
+        text_checksums = write_texts(work, texts)
         metadata = {"format": "pt", **text_checksums}
         weights = _with_ordered_metadata(save(metadata=metadata), metadata)
         (work / WEIGHTS_FILE).write_bytes(weights)
         checksums = {WEIGHTS_FILE: sha256(work / WEIGHTS_FILE), **text_checksums}
-        config = {"format_version": MODEL_FORMAT, **description, "files": checksums}
         # Write this file last, because a folder without it cannot be loaded.
-        config_text = json.dumps(sealed(config), indent=2) + "\n"
-        (work / CONFIG_FILE).write_text(config_text, encoding="utf-8")
+        write_config(work, description, checksums)
+
+
+def write_texts(folder: Path, texts: Sequence[bytes]) -> dict[str, str]:
+    """Write the `TEXT_FILES` of a model folder, and return their checksums by name."""
+    for name, content in zip(TEXT_FILES, texts, strict=True):
+        (folder / name).write_bytes(content)
+    return {name: sha256(folder / name) for name in TEXT_FILES}
+
+
+def write_config(folder: Path, description: Mapping[str, Any], checksums: dict[str, str]) -> None:
+    """Write the config.json of a model folder. For the description, see `write_folder`."""
+    config = {"format_version": MODEL_FORMAT, **description, "files": checksums}
+    content = json.dumps(sealed(config), indent=2) + "\n"
+    (folder / CONFIG_FILE).write_text(content, encoding="utf-8")
 
 
 def _with_ordered_metadata(data: bytes, metadata: dict[str, str]) -> bytes:

@@ -25,14 +25,21 @@ class PackedTable:
     Args:
         codes: int8 [V, D], or two 4-bit codes per byte, uint8 [V, D/2] (see `to_int4`).
         scales: float32 [V], one factor per row of codes.
+        divisor: divisor of all unpacked rows. Dividing the scales instead would round the rows
+            differently.
+
+    Attributes:
+        scales: float32 [V], the factors divided by the divisor.
     """
 
     # Data type of the rows.
     dtype = np.dtype(np.float32)
 
-    def __init__(self, codes: np.ndarray, scales: np.ndarray):
+    def __init__(self, codes: np.ndarray, scales: np.ndarray, divisor: float = 1):
         self.codes = codes
-        self.scales = scales
+        self.scales = scales / np.float32(divisor)
+        self._factors = scales
+        self._divisor = np.float32(divisor)
         codes_per_item = 2 if codes.dtype == np.uint8 else 1
         self.shape = (len(codes), codes_per_item * codes.shape[1])
         self._lock = ThreadLock(self._forget)
@@ -40,7 +47,7 @@ class PackedTable:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state to pickle, without the unpacked rows."""
-        return {"codes": self.codes, "scales": self.scales}
+        return {"codes": self.codes, "scales": self._factors, "divisor": self._divisor}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
@@ -85,7 +92,10 @@ class PackedTable:
         for start in range(0, len(ids), ROWS_AT_ONCE):
             part = ids[start : start + ROWS_AT_ONCE]
             first = self._row_count + start
-            to_float32(self.codes[part], self.scales[part], rows[first : first + len(part)])
+            unpacked = rows[first : first + len(part)]
+            to_float32(self.codes[part], self._factors[part], unpacked)
+            if self._divisor != 1:
+                unpacked /= self._divisor
         self._rows = rows
         self._places[ids] = np.arange(self._row_count, count)
         self._row_count = count
@@ -105,7 +115,7 @@ class PackedTable:
         """
         largest_code = -np.iinfo(np.int8).min
         with np.errstate(over="ignore", invalid="ignore"):
-            is_finite = np.isfinite(self.scales * np.float32(largest_code))
+            is_finite = np.isfinite(self._factors * np.float32(largest_code))
             return is_finite if is_finite.all() else np.isfinite(self.all_rows())
 
 

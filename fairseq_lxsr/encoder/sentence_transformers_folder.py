@@ -1,24 +1,25 @@
 """Reads models without layers from `lxsr export sentence-transformers` folders.
 
-After sentence-transformers has saved or trained such a model, only the weights and tokenizer.json
-remain of the original model folder.
+If sentence-transformers trains such a model and saves it to another folder, only the weights and
+tokenizer.json remain of the export.
 """
 
-import base64
 import json
-import sys
-import tempfile
-import unicodedata
-from collections.abc import Sequence
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
 
-from fairseq_lxsr.characters import steps_of
+from fairseq_lxsr.encoder.exported_pieces import (
+    PIECES_FOLDER,
+    TOKENIZER_FILE,
+    UNKNOWN_ROW,
+    extended_symbols,
+    read_pieces,
+)
+from fairseq_lxsr.encoder.library_tokenizer import LibraryTokenizer
 from fairseq_lxsr.encoder.model_folder import (
     DEFAULT_ARCHITECTURE,
     MODEL_FORMAT,
@@ -26,37 +27,34 @@ from fairseq_lxsr.encoder.model_folder import (
     TEXT_FILES,
     WEIGHTS_FILE,
     check_weights,
+    read_arrays,
+    read_tokenizer,
+    size_of,
 )
 from fairseq_lxsr.encoder.numpy_network import TABLE, Bag
+from fairseq_lxsr.encoder.packed_table import PackedTable
 from fairseq_lxsr.encoder.st_checksums import MODULES_FILE, check_export, stored_checksums
 from fairseq_lxsr.errors import InputError, install_command
 from fairseq_lxsr.files.open import sha256
-from fairseq_lxsr.files.records import parse_json
 from fairseq_lxsr.machine import require
 from fairseq_lxsr.modules.sizes import TransformerConfig
-from fairseq_lxsr.text.sentencepiece_model import BPE, BYTE, NORMAL, UNIGRAM, Piece, model_of_pieces
 from fairseq_lxsr.text.tokenizer import (
     MASK,
     PAD,
     SENTENCEPIECE_FILE,
     SPECIAL,
-    TEXT_VERSION,
-    UNK,
     TextOptions,
     Tokenizer,
 )
 
-# File in a sentence-transformers folder.
-TOKENIZER_FILE = "tokenizer.json"
 # Names of the embedding table in model2vec and sentence-transformers weights.
 TABLE_NAMES = ("embeddings", "embedding.weight")
 # Name of the tensor in model2vec weights that contains a factor for each row.
 FACTORS = "weights"
+# The files whose checksums identify the model.
+FINGERPRINT_FILES = (WEIGHTS_FILE, TOKENIZER_FILE)
 # Oldest major version that does not import a module just because a local folder names it.
 OLDEST_VERSION = 6
-KIND_NUMBERS = {"BPE": BPE, "Unigram": UNIGRAM}
-# First code point after the Latin letters.
-BEYOND_LATIN = range(0x250, sys.maxunicode + 1)
 
 
 def require_library(feature: str) -> None:
@@ -112,62 +110,70 @@ def _module_types(folder: Path) -> list[str]:
 def read_sentence_transformers_folder(folder: Path) -> tuple[Bag, Tokenizer, dict[str, Any]]:
     """Read a model without layers from a sentence-transformers folder.
 
+    The SentencePiece model in the folder splits texts as long as it belongs to tokenizer.json;
+    otherwise the tokenizers library does. Embeddings are always read from the folder's weights.
+
     Args:
         folder: output of `lxsr export sentence-transformers`, possibly saved again by
             sentence-transformers.
 
     Returns:
-        The encoder, its tokenizer, and the description from the original model's config.json.
+        The encoder, its tokenizer, and a description as in the config.json of a model folder.
 
     Raises:
-        InputError: if the folder is not such an export, or a file has changed since the export.
+        InputError: if the folder is not such an export, a file has changed since the export, or the
+            tokenizers library is needed and missing.
     """
-    check_export(folder)
-    tokenizer_path = folder / TOKENIZER_FILE
-    weights_path = folder / WEIGHTS_FILE
+    checksums = check_export(folder)
     try:
-        if not tokenizer_path.is_file() or not weights_path.is_file():
-            raise InputError(f"{TOKENIZER_FILE} or {WEIGHTS_FILE} is missing")
-        description = parse_json(tokenizer_path.read_text(encoding="utf-8"))
-        tokenizer, rows = _read_tokenizer(description, _read_table(weights_path))
-        # Exports of earlier versions truncated texts to this length. It has no effect, because
-        # there are no layers.
-        truncation = description["truncation"] or {"max_length": TransformerConfig.max_positions}
-        max_positions = truncation["max_length"]
-    except (
-        InputError,
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-        IndexError,
-        SafetensorError,
-    ) as error:
+        for name in FINGERPRINT_FILES:
+            if not (folder / name).is_file():
+                raise InputError(f"{name} is missing")
+        pieces = read_pieces(folder, is_checked=bool(checksums))
+        if pieces is not None:
+            tokenizer, table = _read_exported(folder, pieces)
+        else:
+            tokenizer, table = _read_changed(folder)
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         reason = error if isinstance(error, InputError) else f"{error!r:.100}"
         raise InputError(
             f"{folder}: not a `lxsr export sentence-transformers` folder of a model without layers "
             f"({reason}); open it with SentenceTransformer, or evaluate it with `lxsr eval`"
         ) from None
+    weights: dict[str, np.ndarray | PackedTable] = {TABLE: table}
+    check_weights(weights, {TABLE: list(table.shape)}, folder / WEIGHTS_FILE)
+    files = {}
+    for name in FINGERPRINT_FILES:
+        files[name] = checksums.get(name) or sha256(folder / name)
+    description = describe_static(table.shape[0], table.shape[1], tokenizer.options)
+    config = {"format_version": MODEL_FORMAT, **description, "files": files}
+    size = size_of(config)
+    assert isinstance(size, TransformerConfig)
+    return Bag(size, weights), tokenizer, config
+
+
+def describe_static(num_rows: int, width: int, text: TextOptions) -> dict[str, Any]:
+    """Describe a model without layers and word order, as in the config.json of a model folder.
+
+    Args:
+        num_rows: number of word piece embeddings.
+        width: dimension of the embeddings.
+        text: text normalization options.
+    """
     size = TransformerConfig(
-        vocab_size=len(rows),
-        padding_idx=tokenizer.symbols.index(PAD),
-        embed_dim=rows.shape[1],
+        vocab_size=num_rows,
+        padding_idx=SPECIAL.index(PAD),
+        embed_dim=width,
         num_heads=1,
         num_layers=0,
-        max_positions=max_positions,
         gated=True,
     )
-    weights = {TABLE: rows / np.float32(rows.shape[1] ** 0.5)}
-    check_weights(weights, {TABLE: list(rows.shape)}, weights_path)
-    config = {
-        "format_version": MODEL_FORMAT,
+    return {
         "architecture": DEFAULT_ARCHITECTURE,
         "encoder": asdict(size),
-        "text": tokenizer.options.record(),
+        "text": text.record(),
         "training": {},
-        "files": {name: sha256(folder / name) for name in (WEIGHTS_FILE, TOKENIZER_FILE)},
     }
-    return Bag(size, weights), tokenizer, config
 
 
 def module_folder(folder: Path) -> Path:
@@ -181,160 +187,103 @@ def module_folder(folder: Path) -> Path:
     return folder
 
 
-def text_files(folder: Path, tokenizer: Tokenizer) -> list[bytes]:
+def text_files(folder: Path | None, tokenizer: Tokenizer) -> list[bytes]:
     """Return the contents of a model's `TEXT_FILES`.
 
     Args:
         folder: folder of the model. If it lacks these files, they are generated.
         tokenizer: tokenizer of the model.
+
+    Raises:
+        InputError: if the tokenizer has no SentencePiece model (see `LibraryTokenizer`).
     """
-    paths = [folder / name for name in TEXT_FILES]
-    if all(path.is_file() for path in paths):
-        return [path.read_bytes() for path in paths]
+    if folder is not None:
+        paths = [folder / name for name in TEXT_FILES]
+        if all(path.is_file() for path in paths):
+            return [path.read_bytes() for path in paths]
     ordinary_symbols = tokenizer.symbols[len(SPECIAL) :]
     lines = (f"{symbol} 1\n" for symbol in ordinary_symbols if symbol != MASK)
     return ["".join(lines).encode(), tokenizer.serialized_model()]
 
 
-def _read_table(path: Path) -> np.ndarray:
-    """Return the word piece embeddings, float32 [V, D]."""
-    with safe_open(path, "np") as stored:
-        stored_names = set(stored.keys())
-        for name in TABLE_NAMES:
-            if name not in stored_names:
-                continue
-            rows = np.array(stored.get_tensor(name), dtype=np.float32)
-            if FACTORS in stored_names:
-                rows *= stored.get_tensor(FACTORS)[:, None]
-            return rows
+def _read_exported(
+    folder: Path, config: dict[str, Any]
+) -> tuple[Tokenizer, np.ndarray | PackedTable]:
+    """Return the tokenizer and the embedding table [V, D] of exported word pieces.
+
+    If training has changed the embeddings of pieces outside the dictionary, these pieces are added
+    to the dictionary.
+
+    Args:
+        folder: the sentence-transformers folder.
+        config: description of the pieces, which belong to the folder's tokenizer.json.
+    """
+    # Read the tokenizer first, because reading it takes the most memory.
+    tokenizer = read_tokenizer(folder / PIECES_FOLDER, config)
+    values, factors = _read_table(folder / WEIGHTS_FILE)
+    num_rows = size_of(config).vocab_size
+    unknown_row = config[UNKNOWN_ROW]
+    num_pieces = max(num_rows, unknown_row + 1)
+    if len(values) < num_pieces:
+        raise InputError(f"{len(values):,} embeddings for {num_pieces:,} pieces")
+    if values.dtype == np.int8 and factors is not None:
+        # Libraries train tables of floats only.
+        return tokenizer, PackedTable(values[:num_rows], factors[:num_rows], _root(values))
+    rows = _float_rows(values, factors)
+    # Unknown letters have this row in other programs, so it was trained.
+    rows[tokenizer.unknown] = rows[unknown_row]
+    outside = extended_symbols(tokenizer, num_rows)[num_rows:]
+    end = min(num_rows + len(outside), len(rows))
+    while end > num_rows and (rows[end - 1] == rows[tokenizer.unknown]).all():
+        end -= 1
+    if end == num_rows:
+        return tokenizer, rows[:num_rows]
+    # The row of <mask>, if any, comes after all rows of the dictionary.
+    num_symbols = len(tokenizer.symbols)
+    table = np.concatenate([rows[:num_symbols], rows[num_rows:end], rows[num_symbols:num_rows]])
+    symbols = tokenizer.symbols + outside[: end - num_rows]
+    model = folder / PIECES_FOLDER / SENTENCEPIECE_FILE
+    return Tokenizer(model, tokenizer.options, symbols), table
+
+
+def _read_changed(folder: Path) -> tuple[Tokenizer, np.ndarray]:
+    """Return the tokenizer and the embeddings of all symbols of tokenizer.json, float32 [V, D]."""
+    tokenizer = LibraryTokenizer(folder / TOKENIZER_FILE)
+    rows = _float_rows(*_read_table(folder / WEIGHTS_FILE))
+    if len(rows) != len(tokenizer.symbols):
+        raise InputError(f"{len(rows):,} embeddings for {len(tokenizer.symbols):,} pieces")
+    return tokenizer, rows
+
+
+def _read_table(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return the stored embeddings [V, D], and a factor for each of them, float32 [V], if any."""
+    stored, _ = read_arrays(path)
+    for name in TABLE_NAMES:
+        if name not in stored:
+            continue
+        values = stored[name]
+        factors = stored.get(FACTORS)
+        has_factors = factors is None or (
+            factors.shape == values.shape[:1] and factors.dtype == np.float32
+        )
+        if values.ndim != 2 or not has_factors:
+            raise InputError(
+                f"{path.name}: {name} has shape {list(values.shape)}; expected a table, with one "
+                f"float32 factor per row if it has {FACTORS}"
+            )
+        return values, factors
     raise InputError(f"{path.name}: no tensor named {' or '.join(TABLE_NAMES)}")
 
 
-def _read_tokenizer(description: dict[str, Any], rows: np.ndarray) -> tuple[Tokenizer, np.ndarray]:
-    """Build the tokenizer described by a tokenizer.json, and return it with its embeddings [V, D].
-
-    Args:
-        description: content of tokenizer.json.
-        rows: the folder's embedding table, including rows that only tokenizer.json needs.
-    """
-    model = description["model"]
-    steps = description["normalizer"]["normalizers"]
-    read_pieces = _bpe if model["type"] == "BPE" else _unigram
-    symbols, pieces = read_pieces(model)
-    if len(rows) != len(symbols):
-        raise InputError(f"{len(rows):,} embeddings for {len(symbols):,} pieces")
-    unknown = symbols.index(UNK)
-    stand_in = steps[-1].get("content")
-    # In tokenizer.json, unknown letters are replaced by this symbol, so its embedding was trained.
-    if stand_in == symbols[-1]:
-        rows[unknown] = rows[-1]
-        rows = rows[:-1]
-        symbols = symbols[:-1]
-    # The last pieces have a copy of the unknown symbol's embedding, because they were not in the
-    # dictionary. Remove these pieces, unless their embeddings were changed by further training.
-    while (rows[-1] == rows[unknown]).all():
-        rows = rows[:-1]
-
-    options, charsmap = _text_options(steps)
-    left_out = (*SPECIAL, MASK, stand_in)
-    pieces = [piece for piece in pieces if piece.text not in left_out]
-    content = model_of_pieces(pieces, KIND_NUMBERS[model["type"]], charsmap, model["byte_fallback"])
-    with tempfile.TemporaryDirectory() as work:
-        path = Path(work) / SENTENCEPIECE_FILE
-        path.write_bytes(content)
-        return Tokenizer(path, options, symbols[: len(rows)]), rows
+def _float_rows(values: np.ndarray, factors: np.ndarray | None) -> np.ndarray:
+    """Return the embeddings of this package for stored ones, float32 [V, D]."""
+    rows = values.astype(np.float32)
+    if factors is not None:
+        rows *= factors[:, None]
+    rows /= np.float32(_root(values))
+    return rows
 
 
-def _text_options(steps: Sequence[dict[str, Any]]) -> tuple[TextOptions, bytes]:
-    """Derive the text options and SentencePiece's charsmap from the normalization steps.
-
-    The steps come from tokenizer.json. A charsmap before `Strip` implements `read_as`; a charsmap
-    after it belongs to the SentencePiece model.
-    """
-    patterns = []
-    charsmaps = []
-    types = []
-    for step in steps:
-        patterns.append(step.get("pattern", {}).get("Regex"))
-        charsmaps.append(base64.b64decode(step.get("precompiled_charsmap", "")))
-        types.append(step["type"])
-    if "Strip" not in types:
-        raise InputError("the normalizer lacks the Strip step")
-    strip = types.index("Strip")
-    options = TextOptions(
-        lowercase="Lowercase" in types,
-        version=_text_version(patterns),
-        read_as=_read_as(b"".join(charsmaps[:strip])),
-    )
-    model_charsmap = b""
-    for charsmap in charsmaps[strip + 1 :]:
-        model_charsmap = charsmap or model_charsmap
-    return options, model_charsmap
-
-
-def _text_version(patterns: Sequence[str | None]) -> int:
-    """Return the newest text version whose regular expressions are the first of `patterns`."""
-    versions = []
-    for version in range(1, TEXT_VERSION + 1):
-        expected = [pattern for pattern, _ in steps_of(version)]
-        if list(patterns[: len(expected)]) == expected:
-            versions.append(version)
-    return max(versions)
-
-
-def _bpe(model: dict[str, Any]) -> tuple[list[str], list[Piece]]:
-    """Return the symbols and pieces of a BPE model, in id order.
-
-    A piece that is merged later has a lower score. Single letters have the lowest scores.
-    """
-    vocab = model["vocab"]
-    symbols = sorted(vocab, key=vocab.__getitem__)
-    if [vocab[symbol] for symbol in symbols] != list(range(len(symbols))):
-        raise InputError("the ids have gaps")
-    ranks: dict[str, int] = {}
-    for pair in model["merges"]:
-        # Depending on its version, the tokenizers library stores a merge as one string or as two.
-        parts = pair.split(" ") if isinstance(pair, str) else pair
-        ranks.setdefault("".join(parts), len(ranks))
-    lowest = len(ranks)
-    return symbols, [_piece(symbol, -ranks.get(symbol, lowest), model) for symbol in symbols]
-
-
-def _unigram(model: dict[str, Any]) -> tuple[list[str], list[Piece]]:
-    """Return the symbols and pieces of a unigram model, in id order.
-
-    In tokenizer.json, a symbol that SentencePiece never produces begins with a space.
-    """
-    symbols = []
-    pieces = []
-    for name, score in model["vocab"]:
-        symbols.append(name.removeprefix(" "))
-        if not name.startswith(" "):
-            pieces.append(_piece(name, score, model))
-    return symbols, pieces
-
-
-def _piece(text: str, score: float, model: dict[str, Any]) -> Piece:
-    is_byte = model["byte_fallback"] and len(text) == 6 and text.startswith("<0x")
-    return Piece(text, score, BYTE if is_byte else NORMAL)
-
-
-def _read_as(charsmap: bytes) -> str:
-    """Return the `TextOptions.read_as` value that matches a SentencePiece charsmap.
-
-    The value lists each replaced letter, followed by its replacement.
-    """
-    if not charsmap:
-        return ""
-    letters = [letter for letter in map(chr, BEYOND_LATIN) if unicodedata.category(letter) == "Lo"]
-    with tempfile.TemporaryDirectory() as work:
-        path = Path(work) / "rule.model"
-        path.write_bytes(model_of_pieces([Piece("a", 0, NORMAL)], UNIGRAM, charsmap, False))
-        # A leading digit keeps the normalized text from being empty.
-        normalized = Tokenizer(path, TextOptions()).normalized([f"0{letter}" for letter in letters])
-    pairs = []
-    for letter, text in zip(letters, normalized, strict=True):
-        replacement = text[-1]
-        if replacement != letter:
-            pairs.append(letter + replacement)
-    return "".join(pairs)
+def _root(table: np.ndarray) -> float:
+    """Return the square root of the embedding dimension, by which the network scales embeddings."""
+    return table.shape[1] ** 0.5

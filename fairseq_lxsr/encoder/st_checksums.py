@@ -5,7 +5,7 @@ when it saves to the same folder, for example after training.
 """
 
 import json
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from fairseq_lxsr.encoder.model_folder import ADVICE, CARD_FILE, LICENCE_FILE
@@ -63,14 +63,21 @@ def stored_checksums(path: Path) -> dict[str, str]:
     checksum = first.pop(SEAL, None)
     if checksum != _checksum(modules) or not isinstance(first.get(FILES), dict):
         raise ValueError(f"damaged or edited: {SEAL} does not match the other fields")
+    for name in first[FILES]:
+        # A name from a download must not select a file outside the folder.
+        if PurePath(name).is_absolute() or ".." in PurePath(name).parts:
+            raise ValueError(f"{name!r:.60} is not the name of a file in the folder")
     return first[FILES]
 
 
-def check_export(folder: Path) -> None:
+def check_export(folder: Path) -> dict[str, str]:
     """Check that the files of a sentence-transformers folder have not changed since the export.
 
     Args:
         folder: the folder. It is accepted if it has no checksums.
+
+    Returns:
+        The SHA-256 checksums of the files, keyed by file name; empty if the folder has none.
 
     Raises:
         InputError: if a file that this package reads is missing, or a checksum does not match.
@@ -88,3 +95,4 @@ def check_export(folder: Path) -> None:
             raise InputError(f"{file}: no such file; expected a complete export: {ADVICE}")
         if sha256(file) != checksum:
             raise InputError(f"{file}: checksum mismatch with {MODULES_FILE}: {ADVICE}")
+    return checksums

@@ -31,7 +31,7 @@ from fairseq_lxsr.text.sentencepiece_model import (
     SentencePieceFile,
     read_sentencepiece,
 )
-from fairseq_lxsr.text.tokenizer import MASK, PAD, UNK, Tokenizer, is_word
+from fairseq_lxsr.text.tokenizer import PAD, UNK, Tokenizer, is_word
 from fairseq_lxsr.text.words import WORD_START
 
 # Marks the JSON of exported folders; a later export replaces only folders with this mark.
@@ -143,24 +143,6 @@ def check_exportable(encoder: SentenceEncoder, form: str) -> None:
         f"a model with {kind} cannot be exported to {form}; use the model folder itself, or "
         "`lxsr embed`"
     )
-
-
-def extended_symbols(tokenizer: Tokenizer, num_rows: int) -> list[str]:
-    """List the symbols of the embedding table, then the pieces that are not in the dictionary.
-
-    Args:
-        tokenizer: the tokenizer of the model.
-        num_rows: number of rows of the embedding table, one more than the dictionary if training
-            added <mask>.
-    """
-    symbols = list(tokenizer.symbols)
-    if len(symbols) < num_rows:
-        symbols.append(MASK)
-    in_dictionary = set(symbols)
-    for piece in tokenizer.all_pieces():
-        if piece not in in_dictionary:
-            symbols.append(piece)
-    return symbols
 
 
 def with_spellings(tokenizer: Tokenizer, symbols: Sequence[str]) -> list[str]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fairseq_lxsr import __version__
 from fairseq_lxsr.encoder import SentenceEncoder
+from fairseq_lxsr.encoder.exported_pieces import extended_symbols
 from fairseq_lxsr.encoder.hub import HUB_NAME
 from fairseq_lxsr.encoder.model_folder import CARD_FILE, CONFIG_FILE
 from fairseq_lxsr.encoder.st_checksums import MODULES_FILE, add_checksums
@@ -14,13 +15,13 @@ from fairseq_lxsr.evaluation.score import Score
 from fairseq_lxsr.export import onnx
 from fairseq_lxsr.export.card import ST, TextSources, write_card
 from fairseq_lxsr.export.earlier_card import EarlierCard
-from fairseq_lxsr.export.fast_tokenizer import EXPORT_SIGN, extended_symbols, with_spellings
+from fairseq_lxsr.export.fast_tokenizer import EXPORT_SIGN, with_spellings
 from fairseq_lxsr.export.st_folder import check_dtype, check_libraries, without_order, write_for_st
 from fairseq_lxsr.files.write import atomic_folder
 from fairseq_lxsr.machine import require
 
 # Files to store with Git LFS.
-LARGE_FILES = ("*.safetensors", "*.onnx", "tokenizer.json")
+LARGE_FILES = ("*.safetensors", "*.onnx", "*.model", "tokenizer.json")
 # Files that belong to a model; other files in a repository are kept, such as pictures.
 MODEL_PATTERNS = ["*.safetensors", "*.json", "*.model", "*.onnx", "*dict.txt"]
 

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from fairseq_lxsr.encoder import SentenceEncoder
+from fairseq_lxsr.encoder.exported_pieces import TOKENIZER_FILE, extended_symbols
 from fairseq_lxsr.encoder.model_folder import CONFIG_FILE
-from fairseq_lxsr.encoder.sentence_transformers_folder import TOKENIZER_FILE
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.export import fast_tokenizer
 from fairseq_lxsr.export.classifier import LinearClassifier
@@ -83,7 +83,7 @@ def export_onnx(
     if classifier is not None:
         head = LinearClassifier.read(classifier, encoder.output_dim)
     with atomic_folder(output, CONFIG_FILE, MODEL_FILE, sign=fast_tokenizer.EXPORT_SIGN) as work:
-        symbols = fast_tokenizer.extended_symbols(encoder.tokenizer, encoder.size.vocab_size)
+        symbols = extended_symbols(encoder.tokenizer, encoder.size.vocab_size)
         symbols = fast_tokenizer.with_spellings(encoder.tokenizer, symbols)
         write_graph(encoder, symbols, work / MODEL_FILE, normalize, int8, head)
         write_tokenizer(encoder, symbols, work)

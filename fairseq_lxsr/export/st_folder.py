@@ -18,20 +18,30 @@ import numpy as np
 from safetensors import numpy as arrays
 
 from fairseq_lxsr.encoder import SentenceEncoder
+from fairseq_lxsr.encoder.exported_pieces import (
+    PIECES_FOLDER,
+    TOKENIZER,
+    TOKENIZER_FILE,
+    UNKNOWN_ROW,
+    extended_symbols,
+    hash_tokenizer,
+)
 from fairseq_lxsr.encoder.model_folder import (
     CONFIG_FILE,
     DEFAULT_ARCHITECTURE,
     ST_MODULE,
     WEIGHTS_FILE,
     to_int8,
+    write_config,
     write_folder,
+    write_texts,
 )
 from fairseq_lxsr.encoder.numpy_network import TABLE, Bag
 from fairseq_lxsr.encoder.packed_table import PackedTable, to_bytes
 from fairseq_lxsr.encoder.sentence_transformers_folder import (
     FACTORS,
     TABLE_NAMES,
-    TOKENIZER_FILE,
+    describe_static,
     require_library,
     text_files,
 )
@@ -42,7 +52,6 @@ from fairseq_lxsr.export.fast_tokenizer import (
     EXPORTED_BY,
     LARGEST_DIFFERENCE,
     SAMPLE,
-    extended_symbols,
     fast_tokenizer,
     rows_of_symbols,
     tokenizer_json,
@@ -352,6 +361,13 @@ def write_static(
     )
     content = json.dumps(tokenizer, indent=2, ensure_ascii=False)
     (folder / TOKENIZER_FILE).write_text(content, encoding="utf-8")
+    description = describe_static(size.vocab_size, size.embed_dim, encoder.tokenizer.options)
+    description[UNKNOWN_ROW] = len(symbols) - 1 if unknown else encoder.tokenizer.unknown
+    description[TOKENIZER] = hash_tokenizer(tokenizer)
+    pieces = folder / PIECES_FOLDER
+    pieces.mkdir()
+    checksums = write_texts(pieces, text_files(encoder.folder, encoder.tokenizer))
+    write_config(pieces, description, checksums)
     settings = {
         "hidden_dim": size.embed_dim,
         "seq_length": MODEL2VEC_LENGTH,

@@ -81,7 +81,7 @@ def extend_subwords(
     known_texts = _training_texts(corpora, all_languages - set(languages))
 
     def build(work: Path) -> dict:
-        dictionary, model = text_files(encoder.folder or Path(), tokenizer)
+        dictionary, model = text_files(encoder.folder, tokenizer)
         pieces: list[str] = []
         if languages:
             new_words = count_words(new_texts, tokenizer.options)

@@ -80,6 +80,18 @@ def test_numbers_that_are_not_finite(scale, expected):
     assert PackedTable(codes * 0 + 1, np.array([1, 1e37], np.float32)).isfinite().all()
 
 
+def test_rows_are_divided_after_they_are_scaled():
+    table = random_table("int8")
+    divisor = np.float32(512**0.5)
+    divided = PackedTable(table.codes, table.scales, float(divisor))
+    expected = reference(table.codes, table.scales) / divisor
+    np.testing.assert_array_equal(divided.all_rows(), expected)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(divided)).all_rows(), expected)
+    np.testing.assert_allclose(
+        PackedTable(divided.codes, divided.scales).all_rows(), expected, rtol=1e-6
+    )
+
+
 def test_embeddings_are_those_of_the_unpacked_table(packaged):
     config = read_config(MODEL)
     weights = read_weights(MODEL, config)

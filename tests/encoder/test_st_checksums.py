@@ -21,7 +21,15 @@ def folder(request, tmp_path, monkeypatch):
     return tmp_path / "st"
 
 
-NAMES = ["model.safetensors", "tokenizer.json", "config.json", "config_sentence_transformers.json"]
+NAMES = [
+    "model.safetensors",
+    "tokenizer.json",
+    "config.json",
+    "config_sentence_transformers.json",
+    "lxsr/dict.txt",
+    "lxsr/config.json",
+    "lxsr/sentencepiece.model",
+]
 
 
 @pytest.mark.parametrize("name", NAMES)

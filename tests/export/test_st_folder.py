@@ -18,10 +18,11 @@ from random_model import write_model
 from spellings import SPELLINGS
 
 from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.encoder.exported_pieces import extended_symbols
 from fairseq_lxsr.encoder.model_folder import ST_MODULE
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.export import export_sentence_transformers
-from fairseq_lxsr.export.fast_tokenizer import SAMPLE, VOICED, extended_symbols, fast_tokenizer
+from fairseq_lxsr.export.fast_tokenizer import SAMPLE, VOICED, fast_tokenizer
 from fairseq_lxsr.export.st_folder import load_folder
 from fairseq_lxsr.text.folding import write_folded_rules
 

@@ -258,7 +258,7 @@ def test_the_trainer_of_sentence_transformers_as_the_page_has_it(tmp_path, monke
     pytest.importorskip("sentence_transformers")
     pytest.importorskip("datasets")
     (block,) = re.findall(
-        r"^```python\n(from datasets .*?)^```$",
+        r"^```python\n(import shutil\n\nfrom datasets .*?)^```$",
         (ROOT / "docs" / "tools.md").read_text(),
         re.M | re.S,
     )

@@ -9,8 +9,9 @@ import toy
 from conftest import lxsr_here as lxsr
 from conftest import refused
 
+from fairseq_lxsr.encoder.exported_pieces import extended_symbols
 from fairseq_lxsr.errors import InputError, install_command
-from fairseq_lxsr.export.fast_tokenizer import extended_symbols, fast_tokenizer
+from fairseq_lxsr.export.fast_tokenizer import fast_tokenizer
 from fairseq_lxsr.export.web_page import tokenizer_content
 from fairseq_lxsr.text.chinese import describe_characters, simplified_characters
 from fairseq_lxsr.text.data_folder import find_text
