@@ -28,7 +28,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "golden"
-COMPATIBILITY = GOLDEN / "compatibility"  # checkpoints and model folders of an older version
+COMPATIBILITY = GOLDEN / "compatibility"  # what version 0.1.0 writes
 TRAIN_OPTIONS = {"--user-dir": "fairseq_lxsr", "--task": "xling_sent", "--arch": "lxsr_tiny"}
 TRAIN_OPTIONS |= {
     "--criterion": "xling_sent_loss",

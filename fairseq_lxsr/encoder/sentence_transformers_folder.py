@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from fairseq_lxsr.characters import steps_of
+from fairseq_lxsr.characters import STEPS
 from fairseq_lxsr.encoder.model_folder import (
     DEFAULT_ARCHITECTURE,
     MODEL_FORMAT,
@@ -38,6 +38,7 @@ from fairseq_lxsr.text.sentencepiece_model import BPE, BYTE, NORMAL, UNIGRAM, Pi
 from fairseq_lxsr.text.tokenizer import (
     MASK,
     PAD,
+    PLAIN_VERSION,
     SENTENCEPIECE_FILE,
     SPECIAL,
     TEXT_VERSION,
@@ -130,10 +131,6 @@ def read_sentence_transformers_folder(folder: Path) -> tuple[Bag, Tokenizer, dic
             raise InputError(f"{TOKENIZER_FILE} or {WEIGHTS_FILE} is missing")
         description = parse_json(tokenizer_path.read_text(encoding="utf-8"))
         tokenizer, rows = _read_tokenizer(description, _read_table(weights_path))
-        # Exports of earlier versions truncated texts to this length. It has no effect, because
-        # there are no layers.
-        truncation = description["truncation"] or {"max_length": TransformerConfig.max_positions}
-        max_positions = truncation["max_length"]
     except (
         InputError,
         OSError,
@@ -154,7 +151,6 @@ def read_sentence_transformers_folder(folder: Path) -> tuple[Bag, Tokenizer, dic
         embed_dim=rows.shape[1],
         num_heads=1,
         num_layers=0,
-        max_positions=max_positions,
         gated=True,
     )
     weights = {TABLE: rows / np.float32(rows.shape[1] ** 0.5)}
@@ -273,13 +269,9 @@ def _text_options(steps: Sequence[dict[str, Any]]) -> tuple[TextOptions, bytes]:
 
 
 def _text_version(patterns: Sequence[str | None]) -> int:
-    """Return the newest text version whose regular expressions are the first of `patterns`."""
-    versions = []
-    for version in range(1, TEXT_VERSION + 1):
-        expected = [pattern for pattern, _ in steps_of(version)]
-        if list(patterns[: len(expected)]) == expected:
-            versions.append(version)
-    return max(versions)
+    """Return the text version of an export whose normalizer begins with `patterns`."""
+    expected = [pattern for pattern, _ in STEPS]
+    return TEXT_VERSION if list(patterns[: len(expected)]) == expected else PLAIN_VERSION
 
 
 def _bpe(model: dict[str, Any]) -> tuple[list[str], list[Piece]]:

@@ -16,7 +16,6 @@ from fairseq.tasks import (
     TASK_REGISTRY,
     register_task,
 )
-from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from fairseq_lxsr.encoder.checkpoint import FROM_DTYPE, FROM_LANG_PAIRS
@@ -352,12 +351,6 @@ class XlingSentTask(PairTask):
         # Criterions of other plugins need no loss terms.
         if cfg._name != CRITERION:
             return super().build_criterion(cfg, from_checkpoint)
-        # Older checkpoints store the loss options with the criterion.
-        options = {
-            name: value for name, value in cfg.items() if name in self.cfg and name != "_name"
-        }
-        if options:
-            self.terms = build_terms(OmegaConf.merge(self.cfg, options), self.setting)
         criterion = XlingSentLoss(self)
         self.check_metric(criterion.metrics)
         return criterion
