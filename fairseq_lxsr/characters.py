@@ -129,7 +129,7 @@ _UNSPACED = in_brackets(UNSPACED_BLOCKS)
 _CELLS = "\u2801-\u28ff"
 # Regular expressions and their replacements, in the order in which they are applied. They are valid
 # in Python, JavaScript and the tokenizers library.
-STEPS = (
+INVISIBLE_STEPS = (
     (f"(?<=[{_UNSPACED}]){ZERO_WIDTH_SPACE}|{ZERO_WIDTH_SPACE}(?=[{_UNSPACED}])", " "),
     (f"(?<=[{_CELLS}]){BLANK_CELL}|{BLANK_CELL}(?=[{_CELLS}])", " "),
     (f"[{_NOT_JOINERS}]+", ""),
@@ -162,18 +162,11 @@ ARABIC_STEPS = (
     ("[ﱝﲐ]", "ى"),
     ("ﳙ", "\u0647"),
 )
+# All characters that `without_marks` removes or replaces.
+STEPS = INVISIBLE_STEPS + ARABIC_STEPS
 _INVISIBLE_PATTERN = re.compile(f"[{INVISIBLE}]")
-_STEPS = [(re.compile(pattern), replacement) for pattern, replacement in STEPS]
+_INVISIBLE_STEPS = [(re.compile(pattern), replacement) for pattern, replacement in INVISIBLE_STEPS]
 _ARABIC_STEPS = [(re.compile(pattern), replacement) for pattern, replacement in ARABIC_STEPS]
-
-
-def steps_of(version: int) -> tuple[tuple[str, str], ...]:
-    """Return the regular expressions to apply to text, with their replacements.
-
-    Args:
-        version: version of `TextOptions`, from 1 to 3.
-    """
-    return (STEPS[:0], STEPS, STEPS + ARABIC_STEPS)[version - 1]
 
 
 def without_marks(text: str) -> str:
@@ -198,6 +191,6 @@ def visible(text: str) -> str:
     """
     if text.isascii() or not _INVISIBLE_PATTERN.search(text):
         return text
-    for pattern, replacement in _STEPS:
+    for pattern, replacement in _INVISIBLE_STEPS:
         text = pattern.sub(replacement, text)
     return text

@@ -500,17 +500,3 @@ TIES = ("first", "last")
 
 # Number of bootstrap samples.
 BOOTSTRAP_DRAWS = 1000
-
-# Removed fairseq-train options, each with the only value that may still be specified.
-REMOVED_OPTIONS: Mapping[str, bool | int | float] = {
-    "activation-dropout": 0.0,
-    "adam-eps": 1e-8,
-    "constraint-every": 1,
-    "context": 1,
-    # Replaced by a value of --constraint.
-    "detach-mean-norm": False,
-    "distill-weight": 1.0,
-    "mask-same-text": False,
-    "near-size": 32,
-    "translation-weight": 0.5,
-}

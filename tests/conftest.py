@@ -28,7 +28,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "golden"
-COMPATIBILITY = GOLDEN / "compatibility"  # checkpoints and model folders of an older version
+COMPATIBILITY = GOLDEN / "compatibility"  # what version 0.1.0 writes
 TRAIN_OPTIONS = {"--user-dir": "fairseq_lxsr", "--task": "xling_sent", "--arch": "lxsr_tiny"}
 TRAIN_OPTIONS |= {
     "--criterion": "xling_sent_loss",
@@ -233,7 +233,6 @@ def train_here(data: Path, save_dir: Path, *flags, **options) -> subprocess.Comp
     """
     import fairseq_cli.train
 
-    import_plugin()
     command = ["fairseq-train", *train_words(data, save_dir, *flags, **options)]
 
     def begin():
@@ -270,11 +269,6 @@ def assert_same_weights(save_dir: Path, other: Path) -> None:
     assert one.keys() == two.keys()
     for name, value in one.items():
         assert value.equal(two[name]), name
-
-
-def import_plugin() -> None:
-    """What --user-dir imports; fairseq leaves it out where the package is there already."""
-    importlib.import_module("fairseq_lxsr.tasks.families")
 
 
 def report(error: Exception) -> int:

@@ -33,7 +33,7 @@ from fairseq_lxsr.embeddings import write as stream
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.search import bitext
 
-MODEL = Path(__file__).parent / "golden" / "compatibility" / "lxsr.model"
+MODEL = Path(__file__).parent / "golden" / "compatibility" / "best.model"
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 # how a run may end: the signal itself, or what the command makes of it; by SIGKILL it is never the
 # latter

@@ -1,5 +1,5 @@
-"""Checkpoints and model folders of an older version: they load, export, go on training, and give
-the same vectors.
+"""Files of version 0.1.0: the model folder, the checkpoint and the data folder load, training goes
+on, and the vectors are the same.
 """
 
 import json
@@ -7,66 +7,37 @@ import shutil
 from pathlib import Path
 
 import numpy as np
-import pytest
-from conftest import lxsr_here, refused, run
+from conftest import COMPATIBILITY, export, run
 
 from fairseq_lxsr import SentenceEncoder
 
-FOLDER = Path(__file__).parent / "golden" / "compatibility"
-EXPECTED = json.loads((FOLDER / "runs.json").read_text(encoding="utf-8"))
-RUNS = EXPECTED["runs"]
+EXPECTED = json.loads((COMPATIBILITY / "runs.json").read_text(encoding="utf-8"))
+DATA = COMPATIBILITY / "data"
 
 
-# Sentences that the older version cut. Models without layers now read all of a text.
-LONG = {"best": [8, 9]}
-
-
-def differs_by(model: Path, name: str, values: str = "vectors") -> float:
+def differs_by(model: Path, values: str) -> float:
     vectors = SentenceEncoder.from_pretrained(model).encode(EXPECTED["sentences"])
-    differences = np.abs(vectors - RUNS[name][values]).max(axis=1)
-    return float(np.delete(differences, LONG.get(name, [])).max())
+    return float(np.abs(vectors - EXPECTED[values]).max())
 
 
-def export(checkpoint: Path, name: str, output: Path) -> Path:
-    data = FOLDER / RUNS[name]["data"]
-    lxsr_here("export", "folder", "--checkpoint", checkpoint, "--output", output, "--data", data)
-    return output
+def test_the_model_folder_gives_the_same_vectors():
+    assert differs_by(COMPATIBILITY / "best.model", "vectors") < 1e-6
 
 
-def train(name: str, checkpoint: str, save_dir: Path, *more: str, check: bool = True):
-    """fairseq-train goes on from an older checkpoint, which has 6 updates."""
-    shutil.copy(FOLDER / checkpoint, save_dir / "checkpoint_last.pt")
-    options = (*RUNS[name]["options"], "--max-update", "8", *more)
-    data = FOLDER / RUNS[name]["data"]
-    command = (data, "--user-dir", "fairseq_lxsr", "--cpu", "--save-dir", save_dir, *options)
-    return run("fairseq_cli.train", *command, check=check)
+def test_the_checkpoint_is_exported_to_the_same_vectors(tmp_path):
+    export(COMPATIBILITY / "best.pt", tmp_path / "model", "--data", DATA)
+    assert differs_by(tmp_path / "model", "vectors") < 1e-6
 
 
-@pytest.mark.parametrize("name", RUNS)
-def test_older_folder_gives_the_same_vectors(name):
-    assert differs_by(FOLDER / f"{name}.model", name) < 1e-6
-
-
-@pytest.mark.parametrize("name", RUNS)
-def test_older_checkpoint_is_exported_to_the_same_vectors(name, tmp_path):
-    model = export(FOLDER / f"{name}.pt", name, tmp_path / "model")
-    assert differs_by(model, name) < 1e-6
-
-
-@pytest.mark.parametrize("name", [name for name in RUNS if name != "refuted"])
-def test_training_goes_on_from_an_older_checkpoint_as_it_did(name, tmp_path):
+def test_training_goes_on_from_the_checkpoint_as_it_did(tmp_path):
     """Without dropout the two updates are the same; a weight or moment that is lost makes 0.01 of
     difference.
     """
-    done = train(name, f"{name}.pt", tmp_path, "--dropout", "0")
+    shutil.copy(COMPATIBILITY / "best.pt", tmp_path / "checkpoint_last.pt")
+    options = (*EXPECTED["options"], "--max-update", "8", "--dropout", "0")
+    command = (DATA, "--user-dir", "fairseq_lxsr", "--cpu", "--save-dir", tmp_path, *options)
+    done = run("fairseq_cli.train", *command)
     assert "@ 6 updates)" in done.stdout
     assert "num_updates 8" in done.stdout
-    model = export(tmp_path / "checkpoint_last.pt", name, tmp_path / "model")
-    assert differs_by(model, name, "resumed") < 1e-4
-
-
-def test_a_checkpoint_of_options_that_are_gone_is_not_gone_on_from(tmp_path):
-    refused(
-        train("lxsr", "refuted.pt", tmp_path, check=False),
-        "checkpoint_last.pt",
-    )
+    export(tmp_path / "checkpoint_last.pt", tmp_path / "model", "--data", DATA)
+    assert differs_by(tmp_path / "model", "resumed") < 1e-4

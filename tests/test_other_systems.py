@@ -6,7 +6,7 @@ import sys
 import pytest
 import small_model
 import toy
-from conftest import COMPATIBILITY, lxsr_here, refused
+from conftest import lxsr_here, refused
 
 from fairseq_lxsr.cli import train
 
@@ -84,7 +84,7 @@ if __name__ == "__main__":
     main(["eval", "xsr", *sides, "--output", str(folder / "scores.jsonl")])
     main(["export", "web", *model, "--input", text + ".en", "--output", str(folder / "web")])
     assert SentenceEncoder.from_pretrained("lxsr-static").encode(["a dog"]).shape == (1, 256)
-    laser = {str(COMPATIBILITY / "laser.model")!r}
+    laser = {str(small_model.write_folder(folder / "laser", "laser"))!r}
     assert SentenceEncoder.from_pretrained(laser).encode(["a dog"]).shape[0] == 1
     for _ in range(2):
         main(["index", *model, "--input", dogs, "--output", str(folder / "index")])

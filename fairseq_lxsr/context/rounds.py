@@ -1,6 +1,5 @@
 """Trains without parallel text: runs both stages and all rounds. Interrupted runs can resume."""
 
-import contextlib
 import hashlib
 import json
 import math
@@ -10,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -179,10 +178,6 @@ CHANGEABLE_BEFORE_MINING = {
 }
 # Number of updates between checkpoints.
 SAVE_INTERVAL = 1000
-# Every option except `documents` has a default.
-DEFAULTS = {
-    field.name: field.default for field in fields(ContextConfig) if field.default is not MISSING
-}
 
 
 class Rounds:
@@ -424,8 +419,7 @@ class Rounds:
         """Raise InputError if an option or a text has changed since training started."""
         path = self.work / RECORD
         try:
-            # If an older version did not record an option, its default was used.
-            recorded = DEFAULTS | parse_json(path.read_text(encoding="utf-8"))
+            recorded = parse_json(path.read_text(encoding="utf-8"))
         except ValueError as error:
             raise InputError(
                 f"{path}: damaged ({error!r}), so the options of the earlier run are unknown; use "
@@ -528,16 +522,19 @@ def format_pairs(pairs: list[MinedPair], texts: dict[str, Lines]) -> Iterator[st
 def add_report(path: Path, report: dict[str, Any]) -> None:
     """Append the report of a round to a JSON Lines file.
 
-    If an interrupted run has left a report of the same round, it is replaced. Damaged lines are
-    dropped.
+    If an interrupted run has left a report of the same round, it is replaced.
     """
     lines = list(read_lines(path, is_sentence=False)) if path.is_file() else []
     with atomic_write(path) as stream:
         for line in lines:
-            # An older version may have left an incomplete line when it was killed.
-            with contextlib.suppress(ValueError):
-                if parse_json(line).get("round") != report["round"]:
-                    stream.write(f"{line}\n")
+            try:
+                is_same_round = parse_json(line).get("round") == report["round"]
+            except ValueError as error:
+                raise InputError(
+                    f"{path}: damaged ({error}); delete it, and repeat the command"
+                ) from None
+            if not is_same_round:
+                stream.write(f"{line}\n")
         stream.write(json.dumps(report) + "\n")
 
 

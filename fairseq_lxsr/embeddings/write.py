@@ -39,7 +39,7 @@ INDEX_VERSION = 1
 CALIBRATION = "calibration"
 # Kinds of sentences to count separately.
 COUNTED_KINDS = ("empty", "long")
-# Kinds of lines to count separately; older descriptions lack these counts, and zeros are left out.
+# Kinds of lines to count separately; zeros are left out.
 ENTITY_KINDS = ("entities_replaced", "entities_kept")
 # Key of the row checksum in the progress record.
 CRC_OF_ROWS = "crc32"
@@ -212,9 +212,7 @@ class EmbeddingsFile:
                 f"{self.partial}: fewer than the {record.lines:,} rows in {self.progress.name}; "
                 "run without --resume"
             )
-        # Older versions did not store a checksum.
-        crc = record.counts.get(CRC_OF_ROWS)
-        if crc is not None and crc != self.crc(record.lines):
+        if record.counts.get(CRC_OF_ROWS, 0) != self.crc(record.lines):
             raise InputError(
                 f"{self.partial}: damaged: checksum mismatch with {self.progress.name}; "
                 "run without --resume"
@@ -313,8 +311,7 @@ class EmbeddingsFile:
         path = index_path(self.output)
         try:
             description = parse_json(path.read_text(encoding="utf-8"))
-            # Older descriptions lack some settings.
-            settings = {name: description.get(name) for name in self.settings}
+            settings = {name: description[name] for name in self.settings}
             embedded = (description["count"], description["text"])
             checksum = description["sha256"]
             counts = ("count", *COUNTED_KINDS)

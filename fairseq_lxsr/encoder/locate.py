@@ -22,8 +22,6 @@ from fairseq_lxsr.files.write import atomic_folder, atomic_write, restore_folder
 
 # Folder of packaged models; each model is a subfolder.
 MODELS = PACKAGE / "pretrained"
-# Packaged models of earlier versions, and their replacements.
-REPLACED = {"lxsr-nine": "lxsr-static"}
 # File next to a cached model that contains the SHA-256 checksums of its archive and its files.
 CACHE_RECORD = ".files.json"
 # Seconds to wait for another process that is downloading the same archive.
@@ -152,13 +150,7 @@ def _only_revision(model: str | Path, named: str, revision: str | None) -> str:
 
 
 def _check_missing_name(path: Path) -> None:
-    """Reject a missing model that can only be a name: one of an earlier model, or one part."""
-    successor = REPLACED.get(str(path))
-    if successor is not None:
-        raise InputError(
-            f"{path} has been replaced by {successor}, whose embeddings are not compatible: use "
-            f"{successor}, and embed and index your texts again"
-        )
+    """Reject a missing model that can only be a name, because it has one part."""
     if len(path.parts) == 1:
         names = ", ".join(model_names()) or "none"
         raise InputError(

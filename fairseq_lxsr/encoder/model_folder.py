@@ -35,7 +35,7 @@ CARD_FILE = "README.md"
 LICENCE_FILE = "LICENSE.md"
 MODEL_FILES = (CONFIG_FILE, WEIGHTS_FILE, *TEXT_FILES)
 MODEL_FORMAT = 1
-# Architecture of older folders, whose config.json does not specify one.
+# Architecture whose size is known without torch.
 DEFAULT_ARCHITECTURE = "transformer"
 # Field with the teacher's fingerprint, if the embeddings of both models are comparable.
 TEACHER = "teacher"
@@ -82,7 +82,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         folder: the model folder.
 
     Returns:
-        Content of config.json, with the default architecture if none is specified.
+        Content of config.json.
 
     Raises:
         InputError: if a file is missing or invalid, or does not match the checksum in config.json.
@@ -127,7 +127,6 @@ def parse_config(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
         checksums = dict(config["files"])
         if version != MODEL_FORMAT:
             raise InputError(f"unsupported format {version!r:.60}; expected {MODEL_FORMAT}")
-        config.setdefault("architecture", DEFAULT_ARCHITECTURE)
         size_of(config)
         TextOptions(**config["text"])
         check_training(config["training"])
@@ -208,9 +207,8 @@ def read_packed_weights(
     path = folder / WEIGHTS_FILE
     checksums = config["files"]
     weights, metadata = read_arrays(path)
-    # In older folders, the metadata of the weights does not list the text files.
     for name in TEXT_FILES:
-        if metadata.get(name, checksums[name]) != checksums[name]:
+        if metadata.get(name) != checksums[name]:
             raise InputError(
                 f"{folder / name}: not the file that was exported together with {path}: {ADVICE}"
             )

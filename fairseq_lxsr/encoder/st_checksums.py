@@ -50,7 +50,7 @@ def stored_checksums(path: Path) -> dict[str, str]:
         path: path of the modules.json.
 
     Returns:
-        The checksums; empty if another program or an older version wrote the file.
+        The checksums; empty if another program wrote the file.
 
     Raises:
         ValueError: if the file is damaged.

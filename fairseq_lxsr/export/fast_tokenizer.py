@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sentencepiece import SentencePieceTrainer
 
-from fairseq_lxsr.characters import JOINERS, in_brackets, steps_of
+from fairseq_lxsr.characters import JOINERS, in_brackets
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.encoder.model_folder import DEFAULT_ARCHITECTURE
 from fairseq_lxsr.errors import InputError
@@ -276,9 +276,7 @@ def tokenizer_json(
 def _visible_text(tokenizer: Tokenizer) -> list[dict[str, Any]]:
     """Return the first normalizer steps: drop invisible characters, replace equivalent letters."""
     options = tokenizer.options
-    steps = [
-        _replace({"Regex": pattern}, content) for pattern, content in steps_of(options.version)
-    ]
+    steps = [_replace({"Regex": pattern}, content) for pattern, content in options.steps]
     # In `read_as`, letters alternate with their replacements.
     letters = iter(options.read_as)
     return steps + _rules(dict(zip(letters, letters, strict=True)))
@@ -321,11 +319,11 @@ def _normal_form(
     strip = {"type": "Strip", "strip_left": True, "strip_right": True}
     lowercase = {"type": "Lowercase"}
     is_lowercased = tokenizer.options.lowercase
-    is_version_1 = tokenizer.options.version == 1
+    is_plain = tokenizer.options.is_plain
     steps = [_replace({"Regex": BLANKS}, " "), strip]
     if is_lowercased:
         steps += [_replace({"Regex": FINAL_SIGMA}, "ς"), lowercase]
-        if not is_version_1:
+        if not is_plain:
             steps.append(_replace({"Regex": DOT_AFTER_DOT}, ""))
     if file.charsmap:
         steps += _compositions(tokenizer, file) + _separated_marks(tokenizer)
@@ -343,7 +341,7 @@ def _normal_form(
         # The library normalizes single letters, so sequences are replaced separately.
         for text, replacement in matching_rules(tokenizer, folding.sequences()).items():
             steps.append(_replace({"String": text}, replacement))
-        if is_lowercased and not is_version_1:
+        if is_lowercased and not is_plain:
             # Normalization may have turned styled capitals into plain ones.
             steps.append(lowercase)
     return [*steps, _replace({"Regex": " {2,}"}, " "), strip]

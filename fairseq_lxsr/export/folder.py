@@ -20,7 +20,7 @@ from fairseq_lxsr.encoder.checkpoint import (
     TOKEN_EMBEDDINGS,
     read_checkpoint,
 )
-from fairseq_lxsr.encoder.model_folder import DEFAULT_ARCHITECTURE, TEACHER, check_training
+from fairseq_lxsr.encoder.model_folder import TEACHER, check_training
 from fairseq_lxsr.encoder.torch_network import build_network, save_folder
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.modules import SentenceNetwork, all_networks
@@ -29,10 +29,6 @@ from fairseq_lxsr.text.data_folder import count_pairs, find_shards, find_text, k
 from fairseq_lxsr.text.segmentations import expected_rows, merged_from
 from fairseq_lxsr.text.tokenizer import SPECIAL, Tokenizer, hash_symbols, read_dictionary
 
-# Checkpoints of version 0.1 do not record their network. It is identified by a weight that only
-# this network has, and otherwise by the task.
-MARKERS = {"layers.0.ahead.weight_hh_l0": "laser", "tag": "tlaser"}
-TASKS = ("xling_sent", "sent_context")
 # Options that are omitted from the `options` in config.json: they only say where and how long
 # training ran, or are stored elsewhere in config.json.
 OPTIONS_OF_RUN = (
@@ -226,7 +222,7 @@ def _all_lang_pairs(state: dict[str, Any], pairs: Counter[str]) -> Any:
 
 def _training_options(cfg: dict[str, Any]) -> dict[str, Any]:
     """Return the training options that affected the model."""
-    # Up to version 0.1 the loss options belonged to the criterion; now they belong to the task.
+    # The loss options belong to the task or to the criterion.
     options = cfg["criterion"] | cfg["task"]
     has_teacher = cfg["task"].get("teacher_embeddings") is not None
     effective = {}
@@ -258,7 +254,7 @@ def build_encoder(
             plugin.
     """
     weights = _encoder_weights(state)
-    network = network_class(state, weights, checkpoint)
+    network = network_class(state, checkpoint)
     shape: list[int] = []
     if TOKEN_EMBEDDINGS in weights:
         shape = list(weights[TOKEN_EMBEDDINGS].shape)
@@ -353,14 +349,11 @@ def expected_embeddings(
     return torch.from_numpy(rows).to(table.dtype)
 
 
-def network_class(
-    state: dict[str, Any], weights: dict[str, Tensor], checkpoint: str | Path
-) -> type[SentenceNetwork]:
+def network_class(state: dict[str, Any], checkpoint: str | Path) -> type[SentenceNetwork]:
     """Return the class of the network in a checkpoint.
 
     Args:
         state: checkpoint content; see `read_checkpoint`.
-        weights: encoder weights, which identify the network in checkpoints of version 0.1.
         checkpoint: checkpoint file, for error messages.
 
     Raises:
@@ -368,8 +361,6 @@ def network_class(
     """
     networks = all_networks()
     name = state["task_state"].get(ARCHITECTURE)
-    if name is None:
-        name = _network_of_version_0_1(state, weights)
     if not isinstance(name, str) or name not in networks:
         cfg = state["cfg"]["model"]
         arch = name or cfg.get("_name") or cfg.get("arch")
@@ -378,12 +369,3 @@ def network_class(
             f"{', '.join(sorted(networks))}"
         )
     return networks[name]
-
-
-def _network_of_version_0_1(state: dict[str, Any], weights: dict[str, Tensor]) -> str | None:
-    for marker, name in MARKERS.items():
-        if marker in weights:
-            return name
-    if state["cfg"]["task"].get("_name") in TASKS:
-        return DEFAULT_ARCHITECTURE
-    return None

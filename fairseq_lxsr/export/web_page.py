@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_lxsr.characters import steps_of
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.encoder.model_folder import to_int8
 from fairseq_lxsr.encoder.numpy_network import ORDER, TABLE
@@ -153,13 +152,13 @@ def _normalization(options: TextOptions) -> dict[str, Any]:
     """Return the normalization steps as regular expressions."""
     second_dot = NOTHING
     styled = NOTHING
-    if options.version > 1:
+    if not options.is_plain:
         second_dot = SECOND_DOT
         styled = STYLED
     return {
         "lowercase": options.lowercase,
         "splitHan": options.split_han,
-        "invisible": steps_of(options.version),
+        "invisible": options.steps,
         "secondDot": second_dot,
         "styled": styled,
     }

@@ -158,8 +158,7 @@ def _print_data_folder(folder: Path, report: dict, shards: int) -> None:
     """Print a one-line summary of a data folder."""
     size = f", {shards} shards" if shards > 1 else ""
     print(f"{folder}: fairseq data for {', '.join(report['pairs'])}{size}")
-    # Reports from older versions may lack the Chinese character statistics.
-    for pair, shares in report.get("chinese per cent", {}).items():
+    for pair, shares in report["chinese per cent"].items():
         kinds = ", ".join(f"{value} % {kind}" for kind, value in shares.items())
         print(f"{folder}: {pair}: Chinese characters: {kinds}")
 

@@ -54,9 +54,9 @@ DROPPED_FILE = "dropped.tsv.gz"
 MAX_WORDS = 10_000
 # File in a corpus folder with the number of training pairs per named source.
 SOURCES_FILE = "sources.json"
-# Report key for the number of pairs per named source before cleaning. Older reports lack it.
+# Report key for the number of pairs per named source before cleaning.
 BEFORE_CLEANING = "sources before cleaning"
-# Report key for excluded texts without any sentence in the corpus. Older reports lack it.
+# Report key for excluded texts without any sentence in the corpus.
 NOT_IN_TEXT = "excluded texts not in the text"
 # Report key for the number of pairs in which HTML entities were replaced.
 UNESCAPED = "HTML entities replaced"
@@ -230,16 +230,11 @@ def make_corpus(
         "valid": held_out.valid_size,
         "test": held_out.test_size,
         "seed": held_out.seed,
+        "drawn by": held_out.shared_side,
+        "cleaning": asdict(cleaning),
     }
-    if held_out.shared_side:
-        # Record this option only if it is used, so that corpora without it remain valid.
-        options["drawn by"] = held_out.shared_side
     if read_as:
         options["read_as"] = read_as
-    options["cleaning"] = asdict(cleaning)
-    if cleaning.entities == ENTITIES[0]:
-        # Do not record the default, so that corpora of earlier versions remain valid.
-        del options["cleaning"]["entities"]
     inputs = [*source.files, *_models(filters), *to_exclude]
     report = run_stage(folder, options, inputs, build)
     print_corpus(folder, languages, report)

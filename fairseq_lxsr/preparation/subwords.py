@@ -113,18 +113,10 @@ def default_vocab_size(num_pairs: int) -> int:
 
 
 def _stage_options(options: SubwordOptions, text_options: TextOptions) -> dict:
-    """Return the options that the result depends on: changing them runs the stage again.
-
-    Options of later versions are omitted unless they are used, so that introducing them does not
-    invalidate the stages of earlier versions.
-    """
-    values = asdict(options)
+    """Return the options that the result depends on: changing them runs the stage again."""
+    values = asdict(options) | text_options.record()
     values["sentencepiece"] = sentencepiece.__version__
-    values["read_as"] = text_options.read_as
-    unused = ["from_model", "new_pieces"]
-    if not options.simplify_chinese:
-        unused += ["simplify_chinese", "read_as"]
-    for name in unused:
+    for name in ("from_model", "new_pieces"):
         del values[name]
     return values
 

@@ -13,7 +13,6 @@ import numpy as np
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.files.open import PACKAGE
 from fairseq_lxsr.options import (
-    REMOVED_OPTIONS,
     at_least,
     below,
     check_fields,
@@ -134,7 +133,7 @@ def train_command(recipe: Recipe, data: str, user_options: Sequence[str]) -> lis
         InputError: if the training length cannot be computed from the options.
     """
     given = _parse(user_options)
-    options = without_removed(_merge(recipe, given))
+    options = _merge(recipe, given)
     states_length = {"max-epoch", "no-max-epoch", "no-max-update"} & given.keys()
     if recipe.updates and not states_length:
         options = _with_defaults(options, _length_by_pairs(options, recipe, data))
@@ -160,35 +159,6 @@ def _merge(recipe: Recipe, given: Mapping[str, Words]) -> dict[str, Words]:
 def _with_defaults(options: dict[str, Words], defaults: dict[str, Words]) -> dict[str, Words]:
     """Return `options`, followed by the defaults for options that are not set."""
     return options | {name: words for name, words in defaults.items() if name not in options}
-
-
-def without_removed(options: Mapping[str, Words]) -> dict[str, Words]:
-    """Return the options without those that this package no longer supports.
-
-    Raises:
-        InputError: if a removed option has a value other than the one that training now always
-            uses.
-    """
-    for name in REMOVED_OPTIONS.keys() & options.keys():
-        words = " ".join(options[name])
-        if not _is_value(words, REMOVED_OPTIONS[name]):
-            raise InputError(
-                f"--{name} {words}: no longer supported (training always uses "
-                f"{REMOVED_OPTIONS[name]}); omit it"
-            )
-    return {name: words for name, words in options.items() if name not in REMOVED_OPTIONS}
-
-
-def _is_value(words: str, value: bool | int | float) -> bool:
-    """Return whether the words after an option are equal to a value."""
-    if words == str(value):
-        return True
-    if value is False:
-        return False
-    try:
-        return float(words) == value
-    except ValueError:
-        return False
 
 
 def _words(value: Option) -> Words:

@@ -1,9 +1,3 @@
-"""Entry point of `fairseq-train --user-dir`. Importing this module imports all of `training`."""
+"""Entry point of `fairseq-train --user-dir`."""
 
-import importlib
-import pkgutil
-
-from fairseq_lxsr import training
-
-for module in pkgutil.walk_packages(training.__path__, f"{training.__name__}."):
-    importlib.import_module(module.name)
+from fairseq_lxsr import training  # noqa: F401  registers everything

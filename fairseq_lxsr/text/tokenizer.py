@@ -20,13 +20,13 @@ import sentencepiece
 from fairseq_lxsr.characters import (
     ARABIC_MARKS,
     DEFAULT_IGNORABLE,
-    visible,
+    STEPS,
     without_marks,
 )
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.files.lines import BLANKS, read_lines
 from fairseq_lxsr.files.open import read_file
-from fairseq_lxsr.options import at_least, check_fields, option
+from fairseq_lxsr.options import check_fields
 from fairseq_lxsr.text.case import STYLED_BLOCKS, lower
 from fairseq_lxsr.text.sentencepiece_model import WORD, read_sentencepiece, words_model
 from fairseq_lxsr.text.words import (
@@ -64,8 +64,10 @@ _NO_SEPARATORS = bytes(set(range(256)) - set(b" \n\r\0"))
 # Matches pairs of non-Latin letters.
 _READ_AS = re.compile(r"(?:[^\x00-\u024f\s]{2})*")
 _WORD_CHARACTER = re.compile(r"[^\W_]")
-# Text normalization version for new data.
+# Text normalization version of the data folders that this package writes.
 TEXT_VERSION = 3
+# Version of data folders that only fairseq-preprocess wrote: no characters are removed.
+PLAIN_VERSION = 1
 # Number of texts to search at once for characters that need the slow normalization.
 TEXTS_PER_SEARCH = 512
 # Number of texts to normalize together. If one contains a control character, all of them are
@@ -92,20 +94,25 @@ class TextOptions:
     Attributes:
         lowercase: convert text to lower case.
         split_han: treat every Chinese character as a separate word.
-        version: text normalization version. Folders without a version use version 1; version 2
-            removes invisible characters, and lowercases without leaving capitals or adding marks;
-            version 3 also removes Arabic vowel marks.
+        version: text normalization version. TEXT_VERSION removes invisible characters and Arabic
+            vowel marks, and lowercases without leaving capitals or adding marks. PLAIN_VERSION does
+            not; it is the version of folders without one.
         read_as: letters, each followed by its replacement, such as traditional Chinese characters
             and their simplified forms.
     """
 
     lowercase: bool = False
     split_han: bool = False
-    version: int = option("text normalization version", 1, at_least(1, TEXT_VERSION))
+    version: int = PLAIN_VERSION
     read_as: str = ""
 
     def __post_init__(self):
         check_fields(self)
+        if self.version not in (PLAIN_VERSION, TEXT_VERSION):
+            raise InputError(
+                f"text version {shown(self.version)} is not supported; expected {TEXT_VERSION}: "
+                "prepare the data again"
+            )
         is_valid = _READ_AS.fullmatch(self.read_as) and len(self.table) * 2 == len(self.read_as)
         if not is_valid:
             raise InputError(
@@ -117,6 +124,16 @@ class TextOptions:
     def table(self) -> dict[int, str]:
         """The `read_as` replacements as a table for `str.translate`."""
         return str.maketrans(dict(zip(self.read_as[::2], self.read_as[1::2], strict=True)))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether no characters are removed, as in data that only fairseq-preprocess wrote."""
+        return self.version == PLAIN_VERSION
+
+    @property
+    def steps(self) -> tuple[tuple[str, str], ...]:
+        """Regular expressions that are applied to text first, with their replacements."""
+        return () if self.is_plain else STEPS
 
     @classmethod
     def load(cls, path: str | Path) -> "TextOptions":
@@ -135,11 +152,10 @@ class TextOptions:
     def record(self) -> dict[str, Any]:
         """Return the options as a JSON-compatible dictionary.
 
-        Newer options with default values are omitted, as in older folders, because the folders'
-        fingerprints must not change.
+        The last two options are omitted if they have their default values.
         """
         record = asdict(self)
-        for name, default in {"version": 1, "read_as": ""}.items():
+        for name, default in {"version": PLAIN_VERSION, "read_as": ""}.items():
             if record[name] == default:
                 del record[name]
         return record
@@ -155,10 +171,8 @@ def normalise(text: str, options: TextOptions) -> str:
     Control characters become spaces too; the other steps depend on the options. Unicode
     normalization (NFKC) is part of the SentencePiece model.
     """
-    if options.version > 2:
+    if not options.is_plain:
         text = without_marks(text)
-    elif options.version > 1:
-        text = visible(text)
     if options.read_as and not text.isascii():
         text = text.translate(options.table)
     if options.split_han:
@@ -169,14 +183,14 @@ def normalise(text: str, options: TextOptions) -> str:
     text = text.strip()
     if not options.lowercase:
         return text
-    return lower(text) if options.version > 1 else text.lower()
+    return text.lower() if options.is_plain else lower(text)
 
 
 def normalise_all(texts: Sequence[str], options: TextOptions) -> list[str]:
     """Normalize each text, faster than calling `normalise` for each."""
-    # All versions normalize texts without special characters in the same way, and version 1 is the
-    # fastest.
-    plain_options = _first_version(options)
+    # Both versions normalize texts without special characters in the same way, and the plain
+    # version is faster.
+    plain_options = _plain_options(options)
     normalised = []
     for start in range(0, len(texts), TEXTS_PER_SEARCH):
         part = list(texts[start : start + TEXTS_PER_SEARCH])
@@ -192,7 +206,7 @@ def normalise_all(texts: Sequence[str], options: TextOptions) -> list[str]:
 
 
 def _normalise_plain(texts: Sequence[str], options: TextOptions) -> list[str]:
-    """Normalize texts without special characters with version 1 of the options."""
+    """Normalize texts without special characters with the plain version of the options."""
     joined = "".join(texts)
     if options.split_han or "  " in joined or not joined.isprintable():
         return [normalise(text, options) for text in texts]
@@ -206,8 +220,8 @@ def _normalise_plain(texts: Sequence[str], options: TextOptions) -> list[str]:
 
 # Cached because creating options validates the fields, which takes time.
 @cache
-def _first_version(options: TextOptions) -> TextOptions:
-    return replace(options, version=1)
+def _plain_options(options: TextOptions) -> TextOptions:
+    return replace(options, version=PLAIN_VERSION)
 
 
 def _indices_of_special(texts: Sequence[str], options: TextOptions) -> list[int]:
@@ -229,7 +243,7 @@ def _special_codes(options: TextOptions) -> np.ndarray:
     """
     codes = np.zeros(sys.maxunicode + 1, dtype=bool)
     codes[list(options.table)] = True
-    if options.version > 1:
+    if not options.is_plain:
         for first, last in _ODD_BLOCKS:
             codes[first : last + 1] = True
     return codes

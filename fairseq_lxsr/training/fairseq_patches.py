@@ -244,13 +244,15 @@ parse_args_and_arch = options.parse_args_and_arch
 
 @functools.wraps(parse_args_and_arch)
 def parse_for_gpu(*args: Any, **kwargs: Any) -> Any:
-    """Parse the command line, and allow --bf16 on a GPU.
+    """Parse the command line, list this plugin's options on --help, and allow --bf16 on a GPU.
 
     fairseq turns --bf16 into --bf16 --tpu, although its trainer supports bfloat16 on GPUs.
 
     Raises:
         InputError: if --profile is used without a GPU, because fairseq's profiler requires one.
     """
+    if {"-h", "--help"} & set(sys.argv):
+        print_options()
     parsed = parse_args_and_arch(*args, **kwargs)
     namespace = parsed[0] if isinstance(parsed, tuple) else parsed
     has_tpu = importlib.util.find_spec("torch_xla") is not None
@@ -350,15 +352,6 @@ def _suggest(option: str, options: Iterable[str]) -> str:
 
 
 argparse.ArgumentParser.error = refuse_option  # type: ignore[method-assign]
-
-
-def print_options_on_help() -> None:
-    """Print this plugin's options if --help is on the command line.
-
-    Call this once, when the plugin is imported.
-    """
-    if {"-h", "--help"} & set(sys.argv):
-        print_options()
 
 
 def print_options() -> None:

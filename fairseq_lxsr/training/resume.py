@@ -22,7 +22,6 @@ from fairseq_lxsr.encoder.checkpoint import (
 from fairseq_lxsr.encoder.model_folder import TEACHER
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.modules import SentenceNetwork
-from fairseq_lxsr.options import REMOVED_OPTIONS
 
 # Option groups in a checkpoint that may contain options which have since been removed.
 OPTION_GROUPS = ("task", "model", "criterion")
@@ -94,7 +93,6 @@ def check_resumable(path: Path, run: NewRun) -> None:
         _check_data(path, state["task_state"], run.task_state)
     _check_weights(path, state, run)
     if run.resumes:
-        _check_removed_options(path, state["cfg"])
         _check_teacher(path, state["task_state"].get(TEACHER), run.task_state.get(TEACHER))
 
 
@@ -198,8 +196,7 @@ def _check_languages(path: Path, stored: Mapping[str, Any], new: Mapping[str, An
 
 
 def _check_data(path: Path, stored: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-    # Older checkpoints contain no hash of the data.
-    if stored.get(DATA_HASH) not in (None, new.get(DATA_HASH)):
+    if stored.get(DATA_HASH) != new.get(DATA_HASH):
         raise InputError(
             f"{path}: the train and valid files have changed since it was trained; restore them, "
             "use --reset-dataloader to start over with the new data, or use another --save-dir"
@@ -233,27 +230,11 @@ def _check_weights(path: Path, state: Mapping[str, Any], run: NewRun) -> None:
 
 def _check_options(path: Path, stored: Mapping[str, Any], options: Mapping[str, Any]) -> None:
     for name, value in options.items():
-        # Older checkpoints lack newer options.
-        if stored.get(name, value) != value:
+        if stored.get(name) != value:
             raise InputError(
-                f"{path}: trained with --{name.replace('_', '-')} {shown(stored[name])}, now "
+                f"{path}: trained with --{name.replace('_', '-')} {shown(stored.get(name))}, now "
                 f"{value}, which changes the meaning of the weights; use the same options, or "
                 "another checkpoint"
-            )
-
-
-def _check_removed_options(path: Path, cfg: Mapping[str, Any]) -> None:
-    for name, fixed_value in REMOVED_OPTIONS.items():
-        key = name.replace("-", "_")
-        # Only the first group that contains the option counts.
-        value = fixed_value
-        for group in reversed(OPTION_GROUPS):
-            value = cfg[group].get(key, value)
-        if value != fixed_value:
-            raise InputError(
-                f"{path}: trained with --{name} {shown(value)}, an option that has been removed "
-                f"and is now always {fixed_value}; start with --finetune-from-model in another "
-                "--save-dir"
             )
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from conftest import COMPATIBILITY, import_plugin
+from conftest import COMPATIBILITY
 from fairseq import models, utils
 from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
 from fairseq.models import ARCH_MODEL_INV_REGISTRY, MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
@@ -36,7 +36,6 @@ from fairseq_lxsr.training.laser.criterion import CONSTRAINT_OPTIONS
 from fairseq_lxsr.training.task import LxsrTaskConfig
 
 pytestmark = pytest.mark.slow
-import_plugin()
 FOLDERS = {"xling_sent": "data", "xling_translation": "data", "sent_context": "documents"}
 DATA = {task: COMPATIBILITY / folder for task, folder in FOLDERS.items()}
 # type of autocast, and of the weights

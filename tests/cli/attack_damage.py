@@ -103,7 +103,7 @@ def write_files(folder: Path) -> None:
         here("embed --model m --input s.en --output r/x.npy", folder)
     data = folder / "w" / "data-bin"
     state = small_model.checkpoint_state(folder / "w" / "subwords", named=str(data))
-    state["task_state"] = {DICTIONARY_HASH: hash_symbols(read_dictionary(data / "dict.en.txt"))}
+    state["task_state"][DICTIONARY_HASH] = hash_symbols(read_dictionary(data / "dict.en.txt"))
     (folder / "c").mkdir()
     torch.save(state, folder / "c" / "checkpoint_best.pt")
     keep_text(data, folder / "c")

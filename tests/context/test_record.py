@@ -39,14 +39,12 @@ def test_what_is_no_record_is_named(tmp_path, content):
         ).run()
 
 
-def test_a_run_of_an_older_version_is_continued_with_the_defaults_of_new_options(tmp_path):
+def test_a_run_is_continued_with_the_same_options_only(tmp_path):
     (tmp_path / "stage1" / "model").mkdir(parents=True)
     source = tmp_path / "en.txt"
     source.write_text("One.\nTwo.\n")
     config = ContextConfig({"en": str(source), "fr": str(source)}, work=str(tmp_path))
     record = Rounds(config, pytest.fail)._check_record()
-    for name in ("both_samples", "negatives", "candidates", "pair_languages"):
-        del record[name]
     (tmp_path / RECORD).write_text(json.dumps(record))
     Rounds(config, pytest.fail)._check_record()
     with pytest.raises(InputError, match=rf"{RECORD}: both_samples .*True.*False"):
@@ -82,14 +80,18 @@ def test_both_samples_and_negatives_reach_the_first_stage(
 
 
 def test_a_round_is_reported_once(tmp_path):
-    """Also where a run was killed between the report and the pairs, or while an older version wrote
-    a line.
-    """
+    """Also where a run was killed between the report and the pairs."""
     path = tmp_path / REPORT
     for pairs in (5, 7):
         add_report(path, {"round": "round1", "pairs": pairs})
-    with path.open("a") as stream:
-        stream.write('{"round": "rou')
     add_report(path, {"round": "round2", "pairs": 9})
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert rows == [{"round": "round1", "pairs": 7}, {"round": "round2", "pairs": 9}]
+
+
+def test_a_damaged_report_is_refused_and_stays(tmp_path):
+    path = tmp_path / REPORT
+    path.write_text('{"round": "rou')
+    with pytest.raises(InputError, match=rf"{REPORT}: damaged"):
+        add_report(path, {"round": "round1", "pairs": 5})
+    assert path.read_text() == '{"round": "rou'

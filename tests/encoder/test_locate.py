@@ -161,11 +161,6 @@ def test_an_unknown_name_lists_the_known(named, tmp_path):
     refused(done, "lxsr-toi", named)
 
 
-def test_a_model_of_an_earlier_version_says_what_replaced_it():
-    with pytest.raises(InputError, match=r"lxsr-nine .* lxsr-static"):
-        SentenceEncoder.from_pretrained("lxsr-nine")
-
-
 def test_every_command_takes_a_name(named, tmp_path):
     """What each does with a path is tested elsewhere."""
     for language, lines in zip(("en", "fr"), zip(*toy.sentences(20), strict=True), strict=True):

@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
+import small_model
 from conftest import COMPATIBILITY, contents
 
 from fairseq_lxsr import SentenceEncoder
@@ -189,12 +190,12 @@ def test_save(encoder, tmp_path):
         SentenceEncoder.from_pretrained(FOLDER, untrained=True).save(tmp_path / "random")
 
 
-def test_what_it_says_of_itself(encoder):
+def test_what_it_says_of_itself(encoder, tmp_path):
     text = repr(encoder)
     assert text.startswith("SentenceEncoder('best.model': en fr; 8 wide, 90 pieces, ")
     assert f"{encoder.parameters:,} parameters" in text
     assert "untrained" in repr(SentenceEncoder.from_pretrained(FOLDER, untrained=True))
-    layers = SentenceEncoder.from_pretrained(COMPATIBILITY / "lxsr.model")
+    layers = SentenceEncoder.from_pretrained(small_model.write_folder(tmp_path / "layers"))
     assert f"{sum(value.size for value in layers.weights.values()):,} parameters" in repr(layers)
 
 

@@ -10,7 +10,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from conftest import COMPATIBILITY
+import small_model
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.locks import (
@@ -219,9 +219,11 @@ def test_a_fork_does_not_wait_for_ever():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["lxsr-static", COMPATIBILITY / "laser.model"])
-def test_forks_of_a_process_whose_threads_encode_encode_too(model):
+@pytest.mark.parametrize("model", ["lxsr-static", "laser"])
+def test_forks_of_a_process_whose_threads_encode_encode_too(model, tmp_path):
     """Caches of words, copies of the network and the threads of torch are used by both."""
+    if model == "laser":
+        model = small_model.write_folder(tmp_path / "model", "laser")
     code = FORKS.format(model=str(model))
     done = subprocess.run(
         [sys.executable, "-c", code], env=os.environ | {"OMP_NUM_THREADS": "2"}, timeout=300

@@ -140,7 +140,7 @@ def test_the_sentencepiece_model_is_named_where_training_starts(text, model, tmp
         assert (
             tmp_path / "later" / "text" / "sentencepiece.model"
         ).read_bytes() == model.read_bytes()
-    # Trainings of earlier versions left no text.json.
+    # Neither the training nor its data folder says whether the text was lowercased.
     (tmp_path / "without" / "text" / "text.json").unlink()
     refused(
         export(checkpoint, tmp_path / "model", check=False),

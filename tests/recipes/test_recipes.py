@@ -21,7 +21,6 @@ from fairseq_options import read_by_fairseq
 import fairseq_lxsr
 from fairseq_lxsr.encoder.checkpoint import read_checkpoint
 from fairseq_lxsr.errors import InputError, install_command
-from fairseq_lxsr.options import REMOVED_OPTIONS
 from fairseq_lxsr.recipes import FOLDER, Recipe, names, read_recipe, train_command
 from fairseq_lxsr.text.data_folder import count_pairs
 
@@ -507,15 +506,3 @@ def test_an_interrupt_ends_training_with_one_line(tmp_path, shown):
 def test_pairs_are_counted_without_fairseq(tmp_path):
     assert count_pairs(DATA) == count_pairs(DATA, "en-de,fr-en") == {"en-fr": 49}
     assert count_pairs(DATA, "en-de") == count_pairs(tmp_path) == {}
-
-
-@pytest.mark.parametrize("option", REMOVED_OPTIONS)
-def test_an_option_that_is_gone_may_have_the_value_that_is_left(option):
-    recipe, value = Recipe(options={"lr": 1.0}), REMOVED_OPTIONS[option]
-    if value is not False:
-        assert train_command(recipe, "data", [f"--{option}", str(value)]) == train_command(
-            recipe, "data", []
-        )
-    own = [f"--{option}"] if value is False else [f"--{option}", "7"]
-    with pytest.raises(InputError, match=f"--{option} 7?: .*\\b{value}\\b"):
-        train_command(recipe, "data", own)

@@ -12,6 +12,7 @@ from conftest import COMPATIBILITY, lxsr_here, refused
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.embeddings import load
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files.records import parse_json
 from fairseq_lxsr.search import CorpusIndex
 
 FRENCH = [target for _, target in toy.sentences(40)]
@@ -108,7 +109,7 @@ def test_a_model_and_its_teacher_share_an_index(encoder, tmp_path):
     students = []
     for number, name in enumerate("ab", 1):
         encoder.save(tmp_path / name)
-        config = json.loads((tmp_path / name / "config.json").read_text())
+        config = parse_json((tmp_path / name / "config.json").read_text())
         config["training"]["teacher"] = encoder.fingerprint
         config["encoder"]["max_positions"] -= number  # another fingerprint
         (tmp_path / name / "config.json").write_text(json.dumps(config))
@@ -128,7 +129,7 @@ def test_a_student_of_a_student_is_in_the_space_of_the_first_teacher(encoder, tm
     learns from.
     """
     encoder.save(tmp_path / "student")
-    config = json.loads((tmp_path / "student" / "config.json").read_text())
+    config = parse_json((tmp_path / "student" / "config.json").read_text())
     config["training"]["teacher"] = encoder.fingerprint
     config["encoder"]["max_positions"] -= 1
     (tmp_path / "student" / "config.json").write_text(json.dumps(config))

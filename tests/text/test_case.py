@@ -36,7 +36,7 @@ LETTERS = [
 )
 def test_by_hand(text, expected):
     assert lower(text) == expected
-    assert normalise(text, TextOptions(lowercase=True, version=2)) == expected
+    assert normalise(text, TextOptions(lowercase=True, version=3)) == expected
 
 
 def test_no_letter_becomes_a_mark_or_stays_a_capital():

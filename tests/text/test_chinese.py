@@ -38,7 +38,7 @@ def tokenizers(packaged):
 
 def test_each_character_is_read_as_its_simplified_form(tokenizers):
     plain, converting = tokenizers
-    for version in (1, 2):
+    for version in (1, 3):
         options = TextOptions(version=version, read_as=READ_AS)
         assert [normalise(text, options) for text in TRADITIONAL] == SIMPLIFIED
     expected = [ids.tolist() for ids in plain.encode(SIMPLIFIED)]
@@ -65,7 +65,7 @@ def test_exports_read_the_same(tokenizers):
 def test_the_option_is_stored_and_only_where_it_is_used(tmp_path):
     # as in folders without it
     assert set(json.loads(TextOptions().dumps())) == {"lowercase", "split_han"}
-    options = TextOptions(lowercase=True, version=2, read_as=READ_AS)
+    options = TextOptions(lowercase=True, version=3, read_as=READ_AS)
     (tmp_path / "text.json").write_text(options.dumps(), encoding="utf-8")
     assert TextOptions.load(tmp_path / "text.json") == options
 

@@ -36,7 +36,7 @@ def test_normalisation():
     ("last", "least"), [(0x33FF, 100), pytest.param(sys.maxunicode, 4000, marks=pytest.mark.slow)]
 )
 def test_texts_together_are_read_as_alone(last, least):
-    """What the versions read differently is looked for; a lone surrogate stops nothing."""
+    """What the two versions read differently is looked for; a lone surrogate stops nothing."""
     newer, older = TextOptions(True, version=TEXT_VERSION), TextOptions(True)
     texts = [f"É{chr(code)}A" for code in (*range(last + 1), 0xD800)]
     alone = [normalise(text, newer) for text in texts]
@@ -65,10 +65,16 @@ def test_texts_together_are_read_as_alone(last, least):
         ("שָׁלוֹם e\u0301", "שָׁלוֹם e\u0301"),
     ],
 )
-def test_arabic_without_vowel_marks_since_version_3(text, expected):
+def test_arabic_without_vowel_marks_unless_the_data_is_plain(text, expected):
     assert normalise(text, TextOptions(version=3)) == expected
     assert normalise_all([text], TextOptions(version=3)) == [expected]
-    assert normalise(text, TextOptions(version=2)) == text
+    assert normalise(text, TextOptions()) == text
+
+
+@pytest.mark.parametrize("version", [2, 4, 0])
+def test_other_versions_are_refused_in_one_line(version):
+    with pytest.raises(InputError, match=r"^text version .* is not supported; expected 3: .*$"):
+        TextOptions(version=version)
 
 
 def test_every_blank_is_looked_for():

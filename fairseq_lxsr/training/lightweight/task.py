@@ -4,14 +4,18 @@ import argparse
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NoReturn, Optional
 
 import torch
 from fairseq.dataclass import ChoiceEnum
-from fairseq.tasks import register_task
-from omegaconf import OmegaConf
+from fairseq.tasks import (
+    TASK_CLASS_NAMES,
+    TASK_DATACLASS_REGISTRY,
+    TASK_REGISTRY,
+    register_task,
+)
 from torch import Tensor, nn
 
 from fairseq_lxsr.encoder.checkpoint import FROM_DTYPE, FROM_LANG_PAIRS
@@ -24,7 +28,7 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules import SentenceNetwork
 from fairseq_lxsr.options import FileName, at_least, below, option
 from fairseq_lxsr.training.dataset import Part
-from fairseq_lxsr.training.fairseq_patches import mark_dummy_batches, print_options_on_help
+from fairseq_lxsr.training.fairseq_patches import mark_dummy_batches
 from fairseq_lxsr.training.lightweight.criterion import XlingSentLoss
 from fairseq_lxsr.training.lightweight.dataset import SentencePairDataset
 from fairseq_lxsr.training.lightweight.graphs import PAD_MULTIPLE, GraphedCriterion
@@ -38,6 +42,7 @@ from fairseq_lxsr.training.lightweight.parts.teacher import (
 )
 from fairseq_lxsr.training.lightweight.start import start_from
 from fairseq_lxsr.training.lightweight.terms import Setting, Split, all_terms, build_terms
+from fairseq_lxsr.training.lightweight.terms.term import TASK
 from fairseq_lxsr.training.pair_task import PairTask, PairTaskConfig
 from fairseq_lxsr.training.pairs import PairCorpus
 from fairseq_lxsr.vectors.rows import FloatArray
@@ -171,9 +176,33 @@ class XlingSentConfig(*(term.Options for term in all_terms()), PairTaskConfig): 
     )
 
 
-@register_task("xling_sent", dataclass=XlingSentConfig)
+@register_task(TASK, dataclass=XlingSentConfig)
 class XlingSentTask(PairTask):
     """Builds batches of sentence pairs for the lightweight model, each from one language pair."""
+
+    @classmethod
+    def add_options(cls, options: type) -> None:
+        """Add the options of a term that is defined outside of this package.
+
+        Args:
+            options: dataclass of the term's options.
+
+        Raises:
+            InputError: if an option of this name exists already.
+        """
+        config = TASK_DATACLASS_REGISTRY[TASK]
+        names = {field.name for field in fields(config)}
+        for field in fields(options):
+            if field.name in names - {"_name"}:
+                raise InputError(
+                    f"{options.__module__}.{options.__name__}: an option {field.name} exists "
+                    "already; choose another name"
+                )
+        # fairseq cannot change the options of a registered task, so the task is registered again.
+        del TASK_REGISTRY[TASK]
+        TASK_CLASS_NAMES.remove(cls.__name__)
+        wider: type = dataclass(type(config.__name__, (options, config), {}))
+        register_task(TASK, dataclass=wider)(cls)
 
     @classmethod
     def add_args(cls, parser: argparse.ArgumentParser) -> None:
@@ -322,12 +351,6 @@ class XlingSentTask(PairTask):
         # Criterions of other plugins need no loss terms.
         if cfg._name != CRITERION:
             return super().build_criterion(cfg, from_checkpoint)
-        # Older checkpoints store the loss options with the criterion.
-        options = {
-            name: value for name, value in cfg.items() if name in self.cfg and name != "_name"
-        }
-        if options:
-            self.terms = build_terms(OmegaConf.merge(self.cfg, options), self.setting)
         criterion = XlingSentLoss(self)
         self.check_metric(criterion.metrics)
         return criterion
@@ -359,6 +382,3 @@ class XlingSentTask(PairTask):
         return SentencePairDataset(
             list(corpora.values()), parts, padding_idx=self.vocabulary.padding_idx, **options
         )
-
-
-print_options_on_help()

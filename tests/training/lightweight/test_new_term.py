@@ -1,33 +1,36 @@
-"""A new loss is one file in `terms/`: its options, its batch, its head and its logging come with
+"""A loss in a folder of its own, which --user-dir names: options, batch, head and log come with
 it.
 """
 
 import subprocess
 
 import pytest
-from conftest import ROOT, TRAIN_OPTIONS, forked_commands
-from forks import FAIRSEQ
+from conftest import ROOT, TRAIN_OPTIONS, export, python, refused, run
+from forks import FAIRSEQ, PRELOADED
 
+from fairseq_lxsr import SentenceEncoder
+
+FAMILIES = "import fairseq_lxsr.tasks.families\n"
 TERM = '''
-"""Term `spread`: embeddings stay apart, or their projections do."""
+"""Term `spread`: projections of embeddings stay apart."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from fairseq.dataclass import FairseqDataclass
 from torch import nn
 
-from fairseq_lxsr.options import NON_NEGATIVE
+from fairseq_lxsr.options import LOSS_WEIGHT, option
 from fairseq_lxsr.training.lightweight.terms.term import Term
 
 
 @dataclass
 class SpreadOptions(FairseqDataclass):
-    spread_weight: float = field(default=0.0, metadata={"help": "weight of the spread loss", "range": NON_NEGATIVE})
+    spread_weight: float = option("weight of the spread loss", 0.0, LOSS_WEIGHT)
 
 
 class Lengths:
-    """Part of a batch: how many pieces a source has."""
+    """Part of a batch: the number of pieces of each source."""
 
     def __call__(self, batch, pairs):
         batch["source_length"] = (pairs.tokens[0] != pairs.dataset.padding_idx).sum(axis=1)
@@ -56,26 +59,82 @@ class SpreadTerm(Term):
         distances = (x[:, None] - x[None]).square().sum(dim=2)
         return torch.exp(-2 * distances).mean(dim=1).log().mul(batch["source_length"]).sum()
 '''
-
-RUN = """
+# What a notebook does: it encodes with the package, and then trains with --user-dir.
+AFTER_IMPORT = """
 import sys
-import fairseq_lxsr.training.lightweight.terms
-fairseq_lxsr.training.lightweight.terms.__path__.append(sys.argv.pop(1))  # as if the file lay in the package
-import fairseq_lxsr.tasks.families  # --user-dir imports nothing of a package that is there
+from fairseq_lxsr import SentenceEncoder
 from fairseq_cli.train import cli_main
 cli_main()
 """
 
 
-@pytest.mark.slow
-def test_a_file_in_the_folder_is_a_term_of_the_loss(tmp_path, toy_work):
-    (tmp_path / "spread.py").write_text(TERM)
-    options = TRAIN_OPTIONS | {"--spread-weight": "0.1", "--max-update": "3", "--log-interval": "1"}
-    words = [word for item in options.items() for word in item]
-    python, data = forked_commands(FAIRSEQ) / "python", toy_work / "data-bin"
-    command = [python, "-c", RUN, tmp_path, data, "--cpu", "--no-save", *words]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
-    updates = [line for line in (done.stdout + done.stderr).splitlines() if "train_inner" in line]
-    assert len(updates) == 3
+def write_term(tmp_path, content=TERM):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(content)
+    return folder
+
+
+def words_of(data, save_dir, **options):
+    named = TRAIN_OPTIONS | {"--max-update": "2", "--log-interval": "1"} | options
+    words = [str(word) for item in named.items() for word in item]
+    flags = ("--cpu", "--disable-validation", "--save-dir", str(save_dir))
+    return [str(data), *flags, *words]
+
+
+def assert_logs_spread(done: subprocess.CompletedProcess) -> None:
+    lines = (done.stdout + done.stderr).splitlines()
+    updates = [line for line in lines if "train_inner" in line]
+    assert len(updates) == 2
     assert all("spread=" in line and "gen=" in line for line in updates)
+
+
+@pytest.mark.parametrize("preloaded", [FAIRSEQ, PRELOADED], ids=["new", "imported"])
+@pytest.mark.parametrize(
+    "content", [TERM, FAMILIES + TERM, TERM + FAMILIES], ids=["without", "first", "last"]
+)
+def test_a_term_of_another_package_trains_in_any_order_of_imports(
+    content, preloaded, tmp_path, toy_work
+):
+    folder = write_term(tmp_path, content)
+    options = {"--user-dir": folder, "--spread-weight": "0.1"}
+    words = words_of(toy_work / "data-bin", tmp_path / "save", **options)
+    assert_logs_spread(run("fairseq_cli.train", *words, preloaded=preloaded))
+
+
+def test_the_checkpoint_of_such_a_term_goes_on_and_is_exported(tmp_path, toy_work):
+    options = {"--user-dir": write_term(tmp_path), "--spread-weight": "0.1"}
+    save_dir = tmp_path / "save"
+    run("fairseq_cli.train", *words_of(toy_work / "data-bin", save_dir, **options))
+    words = words_of(toy_work / "data-bin", save_dir, **options, **{"--max-update": "3"})
+    done = run("fairseq_cli.train", *words)
+    assert "@ 2 updates)" in done.stdout
+    assert "spread" in done.stdout
+    export(save_dir / "checkpoint_last.pt", tmp_path / "model")
+    vectors = SentenceEncoder.from_pretrained(tmp_path / "model").encode(["A dog."])
+    assert vectors.any()
+
+
+def test_the_options_of_such_a_term_are_in_the_help(tmp_path):
+    words = ("--user-dir", write_term(tmp_path), "--task", "xling_sent", "--help")
+    assert "--spread-weight" in run("fairseq_cli.train", *words).stdout
+
+
+def test_an_option_that_exists_already_is_refused(tmp_path, toy_work):
+    content = TERM.replace("spread_weight", "sim_weight")
+    options = {"--user-dir": write_term(tmp_path, content)}
+    words = words_of(toy_work / "data-bin", tmp_path / "save", **options)
+    done = run("fairseq_cli.train", *words, check=False)
+    refused(done, "mine.SpreadOptions: an option sim_weight exists already")
+
+
+def test_user_dir_registers_the_tasks_of_a_package_that_is_imported(tmp_path, toy_work):
+    words = words_of(toy_work / "data-bin", tmp_path / "save")
+    assert "--user-dir" in words
+    output = python(AFTER_IMPORT, *words, preloaded=FAIRSEQ)
+    assert "num_updates 2" in output
+
+
+def test_importing_the_package_imports_neither_fairseq_nor_torch():
+    code = "import sys, fairseq_lxsr; print({'fairseq', 'torch'} & set(sys.modules))"
+    assert python(code, cwd=ROOT).strip() == "set()"

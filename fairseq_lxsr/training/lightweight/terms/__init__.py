@@ -1,10 +1,9 @@
 """Loss terms for task `xling_sent`, one file each.
 
 A term declares its options, its batch fields, its head in the model, and its loss. All modules in
-this folder are imported, so a new term requires only a new file.
+this folder are imported, so a new term requires only a new file, here or in another package.
 """
 
-import functools
 import importlib
 import pkgutil
 from typing import Any
@@ -15,9 +14,8 @@ from fairseq_lxsr.training.lightweight.terms.term import Batch, Encoded, Setting
 __all__ = ["Batch", "Encoded", "Setting", "Split", "Term", "all_terms", "build_terms"]
 
 
-@functools.cache
 def all_terms() -> tuple[type[Term], ...]:
-    """Import all terms, and return them sorted by name."""
+    """Import the terms of this package, and return all terms, sorted by name."""
     for module in pkgutil.iter_modules(__path__, f"{__name__}."):
         importlib.import_module(module.name)
     return tuple(sorted(Term.__subclasses__(), key=lambda term: term.name))

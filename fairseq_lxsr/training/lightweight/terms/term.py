@@ -5,12 +5,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NotRequired, TypedDict
 
+from fairseq.tasks import TASK_REGISTRY
 from torch import Tensor, nn
 
 from fairseq_lxsr.modules import TransformerConfig
 from fairseq_lxsr.training.dataset import Batch, Part
 from fairseq_lxsr.training.lightweight.parts.masking import MaskingVocabulary
 from fairseq_lxsr.training.pairs import PairCorpus
+
+# Name of the task whose loss is the sum of the terms.
+TASK = "xling_sent"
 
 
 class Encoded(TypedDict):
@@ -72,6 +76,13 @@ class Term:
     name: ClassVar[str]
     Options: ClassVar[type]
     needs_states: bool = False
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        # The task is registered after the terms of this package. It already exists if the term
+        # belongs to another package.
+        if TASK in TASK_REGISTRY:
+            TASK_REGISTRY[TASK].add_options(cls.Options)
 
     def __init__(self, weight: float):
         self.weight = weight
