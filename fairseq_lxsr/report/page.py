@@ -27,7 +27,8 @@ h2 { font-size: 1.25rem; margin-top: 2.5rem; border-bottom: 1px solid #ddd; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .9rem; margin: .5rem 0; }
 th, td { padding: .25rem .6rem; text-align: right; border-bottom: 1px solid #eee; }
-th[scope=row] { text-align: left; font-weight: normal; }
+td { white-space: nowrap; }
+th[scope=row] { text-align: left; font-weight: normal; min-width: 9rem; }
 figure { margin: 0; } figcaption { font-size: .9rem; color: #444; }
 .signature { font: .75rem/1.4 ui-monospace, monospace; color: #555; overflow-wrap: anywhere; }
 """
@@ -135,6 +136,10 @@ def _scores_section(scores: Sequence[Score], names: Mapping[str, str], trained: 
             f" The difference is that of the {model} to {baseline}, with its 95 % interval by "
             "paired bootstrap; an interval that contains 0 shows no difference."
         )
+        if baseline in names.values():
+            note += (
+                f" {baseline} was trained on the text of the demo: its scores on it are too high."
+            )
     heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in table.head)
     body = ""
     for name, *cells in table.rows:
