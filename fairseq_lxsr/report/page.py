@@ -137,9 +137,7 @@ def _scores_section(scores: Sequence[Score], names: Mapping[str, str], trained: 
             "paired bootstrap; an interval that contains 0 shows no difference."
         )
         if baseline in names.values():
-            note += (
-                f" {baseline} was trained on the text of the demo: its scores on it are too high."
-            )
+            note += f" {baseline} was trained on the demo text, on which its scores are too high."
     heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in table.head)
     body = ""
     for name, *cells in table.rows:

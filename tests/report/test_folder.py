@@ -56,6 +56,7 @@ def test_the_packaged_model_and_the_model_of_the_folder_are_named(tmp_path, pack
         f"trained model ({trained})",
         f"random weights ({trained}-untrained)",
         "The difference is that of the trained model to lxsr-static",
+        "lxsr-static was trained on the demo text",
         "<td>+0.0 (+0.0 to +0.0)</td>",
     ):
         assert name in page, name
