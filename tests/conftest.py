@@ -69,6 +69,16 @@ def pytest_configure(config):
     RUN["name"] = getattr(config, "workerinput", {}).get("testrunuid", "")
 
 
+@contextlib.contextmanager
+def case(name: object):
+    """Name the case of a loop if its assertions fail."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(f"case: {name}")
+        raise
+
+
 def forked_commands(preloaded: tuple[str, ...] = PRELOADED) -> Path:
     """The folder with `python`, `lxsr` and `fairseq-train` that start without the seconds that
     importing takes; `preloaded`: PRELOADED or FAIRSEQ.

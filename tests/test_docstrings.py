@@ -5,7 +5,6 @@ import importlib
 import inspect
 import pkgutil
 
-import pytest
 import torch
 
 import fairseq_lxsr.losses
@@ -18,14 +17,13 @@ MODULES = [
 PUBLIC = {name: getattr(room, name) for room in ROOMS for name in room.__all__}
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_examples_run(name):
-    module = importlib.import_module(name)
-    assert not doctest.testmod(module, extraglobs={"torch": torch}).failed
+def test_examples_run():
+    for name in MODULES:
+        module = importlib.import_module(name)
+        assert not doctest.testmod(module, extraglobs={"torch": torch}).failed, name
 
 
-@pytest.mark.parametrize(
-    "name", [name for name, value in PUBLIC.items() if inspect.getdoc(value) and callable(value)]
-)
-def test_every_public_name_has_an_example(name):
-    assert ">>>" in inspect.getdoc(PUBLIC[name])
+def test_every_public_name_has_an_example():
+    for name, value in PUBLIC.items():
+        if inspect.getdoc(value) and callable(value):
+            assert ">>>" in inspect.getdoc(value), name

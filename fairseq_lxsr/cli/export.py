@@ -17,7 +17,7 @@ from fairseq_lxsr.options import FILE_NAME, STATIC_TYPES, STORED_TYPES, option
 if TYPE_CHECKING:
     from fairseq_lxsr.encoder import SentenceEncoder
     from fairseq_lxsr.evaluation.score import Score
-    from fairseq_lxsr.export.card import TextSources
+    from fairseq_lxsr.export.card_content import TextSources
 
 OUTPUT_HELP = "output folder; a folder from an earlier export is replaced"
 _NORMALIZE_HELP = "scale embeddings to unit length"
@@ -100,12 +100,12 @@ class CardOptions:
         metavar="FILE.json",
     )
 
-    def read(self, output: str | Path) -> "tuple[list[Score], TextSources | None]":
-        """Read the score and source files, after checking that the output overwrites neither."""
+    def read(self, *outputs: str | Path) -> "tuple[list[Score], TextSources | None]":
+        """Read the score and source files, after checking that no output overwrites them."""
         from fairseq_lxsr.evaluation.score import read_scores
-        from fairseq_lxsr.export.card import TextSources
+        from fairseq_lxsr.export.card_content import TextSources
 
-        refuse_overlap([output], [*self.scores, self.sources])
+        refuse_overlap(outputs, [*self.scores, self.sources])
         scores = []
         for path in self.scores:
             scores += read_scores(path)
@@ -123,7 +123,7 @@ class CardExport(CardOptions):
     def run(self) -> None:
         from fairseq_lxsr.encoder import SentenceEncoder
         from fairseq_lxsr.encoder.locate import find_model, is_cached_from_hub
-        from fairseq_lxsr.encoder.model_folder import CARD_FILE
+        from fairseq_lxsr.encoder.model_folder import CARD_FILE, CARD_FILES
         from fairseq_lxsr.export.card import write_card
 
         folder = find_model(self.model)
@@ -132,7 +132,7 @@ class CardExport(CardOptions):
                 f"--model {self.model}: {folder} is a copy of a model on a hub; expected a model "
                 "folder of your own: write one with `lxsr export hub --scores FILE.jsonl`"
             )
-        scores, sources = self.read(folder / CARD_FILE)
+        scores, sources = self.read(*(folder / name for name in CARD_FILES))
         write_card(folder, SentenceEncoder.from_pretrained(folder, "cpu"), scores, sources)
         print(f"{folder / CARD_FILE}: written")
 

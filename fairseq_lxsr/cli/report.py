@@ -16,12 +16,11 @@ from fairseq_lxsr.machine import require
 from fairseq_lxsr.options import file_path
 
 if TYPE_CHECKING:
-    from fairseq_lxsr.embeddings import Encoder, Text
+    from fairseq_lxsr.embeddings import Encoder
     from fairseq_lxsr.evaluation.score import Score
     from fairseq_lxsr.report import Sample
     from fairseq_lxsr.report.training_log import Curves
 
-SHOWN_PAIRS = 5000
 LOGS = "**/*.log"
 SCORES = "**/*.jsonl"
 
@@ -61,13 +60,29 @@ def report(args: argparse.Namespace) -> None:
     check_output(output, args, texts)
     logs = list(training_logs(args.folder))
     scores = list(all_scores(args.folder))
-    samples = list(measure_texts(args, texts))
+    samples: list[Sample] = []
+    trained = ""
+    if args.model:
+        encoder = load_any(args)
+        trained = encoder.fingerprint
+        samples = list(measure_texts(args, encoder, texts))
     title = args.title or f"Training of {args.folder.resolve().name}"
-    write_report(output, title, logs, scores, samples, training_pairs(args.folder))
+    write_report(output, title, logs, scores, samples, packaged_names(), trained)
     print(
         f"{output}: {len(logs)} training logs, {len(scores)} scores, "
         f"{len(samples)} samples of test text"
     )
+
+
+def packaged_names() -> dict[str, str]:
+    """Return the names of the packaged models by fingerprint."""
+    from fairseq_lxsr.encoder import SentenceEncoder
+    from fairseq_lxsr.encoder.locate import model_names
+
+    names = {}
+    for name in model_names():
+        names[SentenceEncoder.from_pretrained(name, "cpu").fingerprint] = name
+    return names
 
 
 def check_output(output: Path, args: argparse.Namespace, texts: list[AlignedFiles]) -> None:
@@ -78,22 +93,6 @@ def check_output(output: Path, args: argparse.Namespace, texts: list[AlignedFile
     for _, _, source, target in texts:
         inputs += [source, target]
     refuse_overlap([output], [*inputs, *model_files(args.model or [])])
-
-
-def training_pairs(folder: Path) -> int:
-    """Return the number of training pairs that `lxsr prepare` kept, or 0 if unknown."""
-    from fairseq_lxsr.files.records import parse_json
-
-    try:
-        text = (folder / "prepare.json").read_text(encoding="utf-8")
-        stages = parse_json(text)
-        count = 0
-        for pair in stages["data-bin"]["report"]["pairs"]:
-            count += stages[pair]["report"]["pairs"]["train"]
-        return count
-    except (OSError, ValueError, KeyError, AttributeError, TypeError):
-        # This number is optional in the report.
-        return 0
 
 
 def training_logs(folder: Path) -> Iterator["Curves"]:
@@ -187,57 +186,43 @@ def prepared_texts(folder: Path) -> Iterator[AlignedFiles]:
             yield first, second, str(source), str(target)
 
 
-def measure_texts(args: argparse.Namespace, texts: list[AlignedFiles]) -> Iterator["Sample"]:
-    """Embed and evaluate a sample of every text.
+def measure_texts(
+    args: argparse.Namespace, encoder: "Encoder", texts: list[AlignedFiles]
+) -> Iterator["Sample"]:
+    """Embed a sample of every text.
 
     A text that cannot be read or embedded is skipped, unless the command line specifies it.
     """
-    if not texts:
-        return
-    encoder = load_any(args)
     for files in texts:
-        source, target = read_pairs(files)
         if names_text(args):
-            yield measure_text(encoder, source, target)
+            yield measure_text(encoder, files)
         else:
             with skipping_unreadable():
-                yield measure_text(encoder, source, target)
+                yield measure_text(encoder, files)
 
 
-def read_pairs(files: AlignedFiles) -> tuple["Text", "Text"]:
-    """Read the first `SHOWN_PAIRS` pairs of an aligned text, not counting pairs with a blank side.
-
-    Returns:
-        The source text and the target text.
-    """
+def measure_text(encoder: "Encoder", files: AlignedFiles) -> "Sample":
+    """Embed a sample of the pairs of an aligned text, without pairs with a blank side."""
     import numpy as np
 
-    from fairseq_lxsr.embeddings import Text
+    from fairseq_lxsr.embeddings import Text, embed
+    from fairseq_lxsr.report.sample import measure_sample, sample_rows
 
     first, second, source, target = files
     pairs = list(read_parallel(source, target))
-    rows = []
+    complete = []
     for row, pair in enumerate(pairs):
         if not any(map(is_blank, pair)):
-            rows.append(row)
-    rows = rows[:SHOWN_PAIRS]
-    sides = []
+            complete.append(row)
+    rows = sample_rows(complete, source)
+    texts = []
     for side, (language, path) in enumerate(((first, source), (second, target))):
         lines = [pairs[row][side] for row in rows]
-        sides.append(Text(lines, language, path, np.array(rows), len(pairs)))
-    return sides[0], sides[1]
-
-
-def measure_text(encoder: "Encoder", source: "Text", target: "Text") -> "Sample":
-    """Embed both sides of an aligned text, and evaluate the embeddings."""
-    from fairseq_lxsr.embeddings import embed
-    from fairseq_lxsr.report import measure_sample
-
+        texts.append(Text(lines, language, path, np.array(rows), len(pairs)))
+    left, right = texts
     return measure_sample(
-        source.lines,
-        target.lines,
-        embed(encoder, source),
-        embed(encoder, target),
-        (source.language or "source", target.language or "target"),
-        encoder.fingerprint,
+        (left.lines, right.lines),
+        (embed(encoder, left), embed(encoder, right)),
+        (first or "source", second or "target"),
+        len(complete),
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fairseq_lxsr.encoder.hub import HUB_NAME, download_model
 from fairseq_lxsr.encoder.model_folder import (
-    CARD_FILE,
+    CARD_FILES,
     CONFIG_FILE,
     MODEL_FILES,
     ST_MODULE,
@@ -206,7 +206,7 @@ def _is_cached(folder: Path, checksum: str) -> bool:
 
 def _hashes(folder: Path) -> dict[str, str]:
     """Map the names of the files in a model folder to their SHA-256 checksums."""
-    return {name: sha256(folder / name) for name in sorted((*MODEL_FILES, CARD_FILE))}
+    return {name: sha256(folder / name) for name in sorted((*MODEL_FILES, *CARD_FILES))}
 
 
 def _unpack(archive: Path, folder: Path, url: str) -> None:
@@ -221,7 +221,7 @@ def _unpack(archive: Path, folder: Path, url: str) -> None:
             shutil.rmtree(folder)
         with atomic_folder(folder, CONFIG_FILE) as work:
             try:
-                unpack(archive, {name: work / name for name in (*MODEL_FILES, CARD_FILE)})
+                unpack(archive, {name: work / name for name in (*MODEL_FILES, *CARD_FILES)})
                 read_config(work)
             except InputError as error:
                 reason = str(error).removeprefix(f"{archive}: ").replace(f"{work}{os.sep}", "")

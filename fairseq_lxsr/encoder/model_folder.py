@@ -31,6 +31,10 @@ WEIGHTS_FILE = "model.safetensors"
 TEXT_FILES = (DICTIONARY_FILE, SENTENCEPIECE_FILE)
 # Model card, with the licences of the training text. It is not needed to load the model.
 CARD_FILE = "README.md"
+# Scores and sources of the training text, from which the card is written.
+SCORES_FILE = "scores.json"
+# Files that describe a model and are not needed to load it.
+CARD_FILES = (CARD_FILE, SCORES_FILE)
 # The licences of the training text alone, in a folder for a hub, whose cards link to this name.
 LICENCE_FILE = "LICENSE.md"
 MODEL_FILES = (CONFIG_FILE, WEIGHTS_FILE, *TEXT_FILES)

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from fairseq_lxsr.encoder.hub import DATA_ENDINGS
-from fairseq_lxsr.encoder.model_folder import CONFIG_FILE, read_config
+from fairseq_lxsr.encoder.model_folder import CARD_FILES, CONFIG_FILE, read_config
 from fairseq_lxsr.encoder.st_checksums import MODULES_FILE, check_export, stored_checksums
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.files.open import sha256
@@ -42,7 +42,7 @@ def check_pin(folder: Path, checksum: str) -> None:
     Args:
         folder: a folder from `lxsr export`.
         checksum: SHA-256 checksum of the file that lists the checksums of the others (see
-            `listing_of`). The model card, the licences and files for other tools
+            `listing_of`). The model card, its scores, the licences and files for other tools
             are not covered.
 
     Raises:
@@ -68,7 +68,7 @@ def check_pin(folder: Path, checksum: str) -> None:
             f"{listing}: lists no checksums, so it does not identify the weights; expected a "
             "folder written by `lxsr export`"
         )
-    _check_unlisted(folder, names | {listing.name})
+    _check_unlisted(folder, names | {listing.name, *CARD_FILES})
 
 
 def _check_unlisted(folder: Path, names: set[str]) -> None:

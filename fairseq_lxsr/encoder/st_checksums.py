@@ -8,7 +8,7 @@ import json
 from pathlib import Path, PurePath
 from typing import Any
 
-from fairseq_lxsr.encoder.model_folder import ADVICE, CARD_FILE, LICENCE_FILE
+from fairseq_lxsr.encoder.model_folder import ADVICE, CARD_FILES, LICENCE_FILE
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.files.records import SEAL, parse_json, sealed
@@ -23,12 +23,13 @@ FOR_OTHER_TOOLS = "onnx/"
 def add_checksums(folder: Path) -> None:
     """Store the checksums of all files of a complete export in its modules.json.
 
-    The model card, the licences and hidden files are not included, because users edit them.
+    The model card with its scores, the licences and hidden files are not included, because they
+    change after the export.
     """
     checksums = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        is_edited = name in (MODULES_FILE, CARD_FILE, LICENCE_FILE) or name.startswith(".")
+        is_edited = name in (MODULES_FILE, LICENCE_FILE, *CARD_FILES) or name.startswith(".")
         if path.is_file() and not is_edited:
             checksums[name] = sha256(path)
     path = folder / MODULES_FILE

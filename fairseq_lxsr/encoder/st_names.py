@@ -14,7 +14,7 @@ import numpy as np
 from safetensors import numpy as arrays
 
 from fairseq_lxsr.encoder.model_folder import (
-    CARD_FILE,
+    CARD_FILES,
     CONFIG_FILE,
     DICTIONARY_FILE,
     MODEL_FILES,
@@ -390,7 +390,7 @@ class SentenceTransformersMethods:
             write_folder(folder, texts, description, save_weights)
             return
         with atomic_folder(folder, CONFIG_FILE, DICTIONARY_FILE, sign='"format_version"') as work:
-            for name in (*MODEL_FILES, CARD_FILE):
+            for name in (*MODEL_FILES, *CARD_FILES):
                 if (self.folder / name).is_file():
                     shutil.copyfile(self.folder / name, work / name)
 

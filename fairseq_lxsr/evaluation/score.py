@@ -240,7 +240,7 @@ def read_scores(path: str | Path) -> list[Score]:
     scores = []
     for number, line in enumerate(read_lines(path, is_sentence=False), start=1):
         try:
-            scores.append(_parse_score(parse_json(line)))
+            scores.append(parse_score(parse_json(line)))
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(
                 f"{path}, line {number}: not a score ({error!r}); "
@@ -251,7 +251,7 @@ def read_scores(path: str | Path) -> list[Score]:
     return scores
 
 
-def _parse_score(record: dict[str, Any]) -> Score:
+def parse_score(record: dict[str, Any]) -> Score:
     """Create a score from a JSON object.
 
     Raises:

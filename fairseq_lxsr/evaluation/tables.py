@@ -39,6 +39,32 @@ def _format_row(name: str, cells: Sequence[str], name_width: int, widths: Sequen
     return (name.ljust(name_width) + "".join(aligned)).rstrip()
 
 
+def format_value(name: str, value: float) -> str:
+    """Format a value of a score: a percentage with one decimal, other values with four."""
+    digits = 4 if name in NOT_PERCENT else 1
+    return f"{value:.{digits}f}"
+
+
+def score_label(score: Score, scores: Sequence[Score]) -> str:
+    """Return protocol, task, and the settings that distinguish scores of this task.
+
+    Args:
+        score: the score to name.
+        scores: all scores that are shown together.
+    """
+    task = (score.protocol, score.task)
+    all_settings = []
+    for candidate in scores:
+        if (candidate.protocol, candidate.task) == task:
+            all_settings.append(candidate.measurement)
+    parts = [" ".join(task)]
+    for name, value in score.measurement.items():
+        if all(settings.get(name) == value for settings in all_settings):
+            continue
+        parts.append(str(value) if name == "metric" else f"{name} {value}")
+    return ", ".join(parts)
+
+
 def scores_table(scores: Sequence[Score]) -> str:
     """Format one row per task, one column per value, and the means over all tasks.
 

@@ -5,122 +5,24 @@ import re
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fairseq_lxsr import __version__
-from fairseq_lxsr.encoder.model_folder import CARD_FILE, LICENCE_FILE
-from fairseq_lxsr.errors import InputError, printable, shown
-from fairseq_lxsr.evaluation.compare import latest
+from fairseq_lxsr.encoder.model_folder import CARD_FILE, CARD_FILES, LICENCE_FILE
+from fairseq_lxsr.errors import printable
 from fairseq_lxsr.evaluation.score import Score
-from fairseq_lxsr.evaluation.tables import NOT_PERCENT
-from fairseq_lxsr.export.earlier_card import (
-    INDEX_FIELD,
-    SCORES,
-    SIZE,
-    TEXT,
-    EarlierCard,
-    dataset_type,
-)
+from fairseq_lxsr.evaluation.tables import NOT_PERCENT, format_value, score_label
+from fairseq_lxsr.export.card_content import CardContent, TextSources
 from fairseq_lxsr.export.st_folder import unsupported_feature
-from fairseq_lxsr.files.lines import read_lines, single_line
-from fairseq_lxsr.files.records import parse_json
+from fairseq_lxsr.files.lines import single_line
 from fairseq_lxsr.files.write import atomic_write
 from fairseq_lxsr.machine import usable_threads
-from fairseq_lxsr.options import check_fields
 from fairseq_lxsr.text.tokenizer import SPECIAL
 from fairseq_lxsr.text.words import WORD_START
-
-# Required content of a sources file, for error messages.
-SOURCES_FORMAT = 'expected {"note": TEXT, "sources": [{"name": ...}, ...]}'
-
-
-@dataclass(frozen=True)
-class TextSource:
-    """One source of training text.
-
-    Attributes:
-        name: short name of the source.
-        about: description of the source.
-        url: download URL.
-        licence: name of its licence.
-        attribution: attribution that the licence requires.
-        pairs: number of pairs by language pair, such as `en-fr`.
-    """
-
-    name: str
-    about: str
-    url: str
-    licence: str
-    attribution: str
-    pairs: Mapping[str, int]
-
-    def __post_init__(self):
-        check_fields(self)
-
-    @property
-    def cells(self) -> list[str]:
-        """Cells of a row in a Markdown table."""
-        counts = ", ".join(f"{pair} {count:,}" for pair, count in sorted(self.pairs.items()))
-        description = f"{self.name}: {self.about}, {self.url}"
-        return [description, self.licence, self.attribution, counts]
-
-
-@dataclass(frozen=True)
-class TextSources:
-    """All sources of a training text.
-
-    Attributes:
-        note: text above the table: what was selected from the sources, and why.
-        sources: the sources, in the order of the table.
-    """
-
-    note: str
-    sources: tuple[TextSource, ...]
-
-    @classmethod
-    def read(cls, path: str | Path) -> "TextSources":
-        """Read the sources from a JSON file.
-
-        Args:
-            path: file with `{"note": ..., "sources": [{"name": ..., ...}, ...]}`; unknown fields
-                are ignored.
-
-        Raises:
-            InputError: if the file is invalid.
-        """
-        try:
-            content = parse_json("\n".join(read_lines(path, is_sentence=False)))
-        except InputError as error:
-            raise InputError(f"{error}; {SOURCES_FORMAT}") from None
-        except ValueError as error:
-            raise InputError(f"{path}: {error!s:.100}; {SOURCES_FORMAT}") from None
-        note = content.get("note")
-        if not isinstance(note, str):
-            raise InputError(f"{path}: invalid note {shown(note)}; {SOURCES_FORMAT}")
-        rows = content.get("sources")
-        if not isinstance(rows, list) or not rows:
-            raise InputError(f"{path}: invalid sources {shown(rows)}; {SOURCES_FORMAT}")
-        sources = []
-        for number, row in enumerate(rows, start=1):
-            sources.append(_parse_source(row, f"{path}, source {number}"))
-        return cls(" ".join(note.split()), tuple(sources))
-
-
-def _parse_source(row: Any, place: str) -> TextSource:
-    names = [item.name for item in fields(TextSource)]
-    if not isinstance(row, dict) or not row.keys() >= set(names):
-        raise InputError(
-            f"{place}: {shown(row)} is invalid; expected an object with {', '.join(names)}"
-        )
-    try:
-        return TextSource(**{name: row[name] for name in names})
-    except InputError as error:
-        raise InputError(f"{place}: {error}") from None
-
 
 # Library names in model hub metadata.
 OURS = "fairseq-lxsr"
@@ -145,8 +47,7 @@ OPTIONS_OF_WEIGHT = {
 NOT_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 ENTITY_START = re.compile(r"&(?=#?\w+;)")
 NO_SCORES = (
-    f"## {SCORES}\n\nNone yet: run `lxsr eval ... --output scores.jsonl`, "
-    "then `lxsr export card`.\n"
+    "## Scores\n\nNone yet: run `lxsr eval ... --output scores.jsonl`, then `lxsr export card`.\n"
 )
 
 
@@ -158,80 +59,108 @@ def write_card(
     name: str = "",
     library: str = OURS,
     exported: Any = None,
-    earlier: EarlierCard | None = None,
-) -> None:
-    """Write README.md into a model folder, and LICENSE.md into one for a hub.
+) -> CardContent:
+    """Write scores.json and README.md into a model folder, and LICENSE.md into one for a hub.
 
     Args:
         folder: the model folder.
         encoder: the encoder that was evaluated.
-        scores: scores of this encoder, from `lxsr eval --output`.
-        sources: sources of its training text.
+        scores: scores of this encoder, from `lxsr eval --output`; if there are none, those in
+            scores.json in the folder of the encoder.
+        sources: sources of its training text; if absent, those in scores.json.
         name: model name; by default the folder name.
         library: library name for model hubs: `OURS` (fairseq-lxsr), or `ST` if
             sentence-transformers loads the folder.
         exported: the encoder in the folder if it differs from `encoder`.
-        earlier: a card of `encoder`, from which missing sources and scores are copied.
+
+    Returns:
+        The scores and sources in the card.
 
     Raises:
-        InputError: if a score belongs to another model.
+        InputError: if a score belongs to another model, or scores.json is damaged.
     """
-    if exported is None:
-        exported = encoder
-    if not name:
-        # The folder may be `.`, so the name of the resolved path is used.
-        name = Path(folder).resolve().name
-    _check_scores(scores, encoder, folder)
-    needs_flag = bool(unsupported_feature(exported))
-    is_static = getattr(exported.size, "is_bag", False) and not needs_flag
-    is_evaluated = exported.size == encoder.size
-    training = encoder.config["training"]
-    metadata = _metadata(training, sources, is_static)
-    metadata["library_name"] = library
-    text_section = ""
-    if sources is not None:
-        text_section = _text_section(sources)
-    elif earlier is not None and earlier.licence:
-        text_section = earlier.sections[TEXT]
-        metadata |= earlier.licence
-    if text_section:
-        metadata["license_link"] = f"{CARD_FILE}#text"
-    if text_section and library == ST:
-        # Hubs accept a file with this name, but no part of a page.
-        metadata["license_link"] = LICENCE_FILE
-        with atomic_write(Path(folder) / LICENCE_FILE) as stream:
-            stream.write(text_section)
-    scores_section = _scores_section(scores)
-    index = _model_index(name, scores)
-    has_scores = bool(scores)
-    if not scores and earlier is not None and earlier.has_scores:
-        scores_section = earlier.sections[SCORES]
-        index = earlier.index(name)
-        has_scores = True
-    if is_evaluated:
-        metadata |= index
-    sections = [_front_matter(metadata), _heading(name, library, is_static, needs_flag)]
-    if text_section:
-        sections.append(text_section)
-    sections.append(_training_section(training, encoder.size))
-    sections.append(scores_section)
-    if has_scores and not is_evaluated:
-        sections.append(
-            "The scores were measured with word-order coefficients, which this folder omits.\n"
-        )
-    sections.append(_size_section(Path(folder), exported))
-    with atomic_write(Path(folder) / CARD_FILE) as stream:
-        stream.write("\n".join(sections))
+    folder = Path(folder)
+    content = CardContent.of(encoder, scores, sources)
+    # The folder may be `.`, so the name of the resolved path is used.
+    card = _Card(
+        folder, encoder, exported or encoder, content, name or folder.resolve().name, library
+    )
+    content.write(folder)
+    card.write_licences()
+    with atomic_write(folder / CARD_FILE) as stream:
+        stream.write("\n".join([_front_matter(card.metadata()), *card.sections()]))
+    return content
 
 
-def _check_scores(scores: Sequence[Score], encoder: Any, folder: str | Path) -> None:
-    for score in scores:
-        model = score.settings.get("model")
-        if model != encoder.fingerprint:
-            raise InputError(
-                f"{score.protocol} {score.task}: computed with model {model}; expected the model "
-                f"in {folder} ({encoder.fingerprint}): evaluate this model"
+@dataclass(frozen=True)
+class _Card:
+    """A model card; the fields are the arguments of `write_card`."""
+
+    folder: Path
+    encoder: Any
+    exported: Any
+    content: CardContent
+    name: str
+    library: str
+
+    @property
+    def needs_flag(self) -> bool:
+        """Whether sentence-transformers needs this package to load the folder."""
+        return bool(unsupported_feature(self.exported))
+
+    @property
+    def is_static(self) -> bool:
+        """Whether model2vec can load the folder."""
+        return getattr(self.exported.size, "is_bag", False) and not self.needs_flag
+
+    @property
+    def is_evaluated(self) -> bool:
+        """Whether the scores are those of the model in the folder."""
+        return self.exported.size == self.encoder.size
+
+    def write_licences(self) -> None:
+        """Write the licences for a hub: hubs link to a file of this name, not to a section."""
+        if self.content.sources and self.library == ST:
+            with atomic_write(self.folder / LICENCE_FILE) as stream:
+                stream.write(_text_section(self.content.sources))
+
+    def metadata(self) -> dict[str, Any]:
+        """Return the metadata for model hubs: languages, licence, kind of model, and scores."""
+        tags = list(TAGS)
+        if self.is_static:
+            tags += STATIC_TAGS
+        metadata: dict[str, Any] = {
+            "language": _languages(self.encoder.config["training"]),
+            **self.licence(),
+            "tags": tags,
+            "pipeline_tag": "sentence-similarity",
+            "library_name": self.library,
+        }
+        if self.is_evaluated and self.content.scores:
+            metadata["model-index"] = _model_index(self.name, self.content.scores)
+        return metadata
+
+    def licence(self) -> dict[str, str]:
+        """Return the metadata of the licence."""
+        if not self.content.sources:
+            return {"license": "unknown"}
+        link = LICENCE_FILE if self.library == ST else f"{CARD_FILE}#text"
+        # Hubs have no identifier for a combination of licences.
+        return {"license": "other", "license_name": "by-source", "license_link": link}
+
+    def sections(self) -> list[str]:
+        """Return the sections of the card, each as Markdown."""
+        sections = [_heading(self.name, self.library, self.is_static, self.needs_flag)]
+        if self.content.sources:
+            sections.append(_text_section(self.content.sources))
+        sections.append(_training_section(self.encoder.config["training"], self.encoder.size))
+        sections.append(_scores_section(self.content.scores))
+        if self.content.scores and not self.is_evaluated:
+            sections.append(
+                "The scores were measured with word-order coefficients, which this folder omits.\n"
             )
+        sections.append(_size_section(self.folder, self.exported))
+        return sections
 
 
 def sentences_per_second(encoder: Any, symbols: Sequence[str]) -> float:
@@ -264,25 +193,6 @@ def _front_matter(metadata: Mapping[str, Any]) -> str:
     return "\n".join([*lines, "---", ""])
 
 
-def _metadata(
-    training: dict[str, Any], sources: TextSources | None, is_static: bool
-) -> dict[str, Any]:
-    """Return the metadata for model hubs: languages, licence and kind of model."""
-    licence = {"license": "unknown"}
-    if sources is not None:
-        # Hubs have no identifier for a combination of licences.
-        licence = {"license": "other", "license_name": "by-source"}
-    tags = list(TAGS)
-    if is_static:
-        tags += STATIC_TAGS
-    return {
-        "language": _languages(training),
-        **licence,
-        "tags": tags,
-        "pipeline_tag": "sentence-similarity",
-    }
-
-
 def _languages(training: dict[str, Any]) -> list[str]:
     """List the languages of the training text."""
     pairs = list(training.get("pairs") or ())
@@ -294,25 +204,23 @@ def _languages(training: dict[str, Any]) -> list[str]:
     return sorted(languages)
 
 
-def _model_index(name: str, scores: Sequence[Score]) -> dict[str, Any]:
-    """Return the scores in the format of model hubs, or {} without scores."""
-    last_scores = list(latest(scores).values())
-    if not last_scores:
-        return {}
+def _model_index(name: str, scores: Sequence[Score]) -> list[dict[str, Any]]:
+    """Return the scores in the format of model hubs."""
     results = []
-    for score in last_scores:
+    for score in scores:
         metrics = [{"type": metric, "value": value} for metric, value in score.values.items()]
-        results.append(
-            {
-                "task": {"type": "sentence-similarity", "name": score.protocol},
-                "dataset": {
-                    "type": dataset_type(score.protocol, score.task),
-                    "name": _score_label(score, last_scores),
-                },
-                "metrics": metrics,
-            }
-        )
-    return {INDEX_FIELD: [{"name": name, "results": results}]}
+        dataset = {
+            "type": _dataset_type(score.protocol, score.task),
+            "name": score_label(score, scores),
+        }
+        task = {"type": "sentence-similarity", "name": score.protocol}
+        results.append({"task": task, "dataset": dataset, "metrics": metrics})
+    return [{"name": name, "results": results}]
+
+
+def _dataset_type(protocol: str, task: str) -> str:
+    """Return a name for the data of a score that hubs accept, such as `xsr-en-fr`."""
+    return re.sub(r"[^\w.]+", "-", f"{protocol}-{task}", flags=re.ASCII).strip("-")
 
 
 def _heading(name: str, library: str, is_static: bool, needs_flag: bool) -> str:
@@ -355,7 +263,7 @@ embeddings = encoder.encode(["A dog.", "Un chien."], normalize=True)  # float32 
 def _text_section(sources: TextSources) -> str:
     rows = [source.cells for source in sources.sources]
     table = _table(("source", "licence", "attribution", "pairs"), rows)
-    return f"## {TEXT}\n\n{_plain(sources.note)}\n\n{table}"
+    return f"## Text\n\n{_plain(sources.note)}\n\n{table}"
 
 
 def _training_section(training: dict[str, Any], size: Any) -> str:
@@ -403,38 +311,21 @@ def _layers(size: Any) -> str:
 
 
 def _scores_section(scores: Sequence[Score]) -> str:
-    last_scores = list(latest(scores).values())
-    if not last_scores:
+    if not scores:
         return NO_SCORES
     rows = []
-    for score in last_scores:
-        values = [_format_value(metric, value) for metric, value in score.values.items()]
-        rows.append((_score_label(score, last_scores), ", ".join(values)))
+    for score in scores:
+        values = [_describe_value(metric, value) for metric, value in score.values.items()]
+        rows.append((score_label(score, scores), ", ".join(values)))
     # Scores of several tasks may share a signature.
-    signatures = dict.fromkeys(f"    {single_line(score.signature)}" for score in last_scores)
+    signatures = dict.fromkeys(f"    {single_line(score.signature)}" for score in scores)
     lines = "\n".join(signatures)
-    return f"## {SCORES}\n\n" + _table(("", "percent"), rows) + f"\nSignatures:\n\n{lines}\n"
+    return "## Scores\n\n" + _table(("", "percent"), rows) + f"\nSignatures:\n\n{lines}\n"
 
 
-def _format_value(metric: str, value: float) -> str:
-    if metric in NOT_PERCENT:
-        return f"{metric} {value:.4f} (not percent)"
-    return f"{metric} {value:.1f}"
-
-
-def _score_label(score: Score, scores: Sequence[Score]) -> str:
-    """Return protocol, task, and the settings that distinguish scores of this task."""
-    task = (score.protocol, score.task)
-    all_settings = []
-    for candidate in scores:
-        if (candidate.protocol, candidate.task) == task:
-            all_settings.append(candidate.signed_settings)
-    parts = [" ".join(task)]
-    for name, value in score.signed_settings.items():
-        if all(settings.get(name) == value for settings in all_settings):
-            continue
-        parts.append(str(value) if name == "metric" else f"{name} {value}")
-    return ", ".join(parts)
+def _describe_value(metric: str, value: float) -> str:
+    unit = " (not percent)" if metric in NOT_PERCENT else ""
+    return f"{metric} {format_value(metric, value)}{unit}"
 
 
 def _size_section(folder: Path, encoder: Any) -> str:
@@ -442,7 +333,7 @@ def _size_section(folder: Path, encoder: Any) -> str:
     text = f"{TIMED_SENTENCES:,} new sentences of {TIMED_PIECES} random word pieces"
     num_bytes = 0
     for path in folder.iterdir():
-        if path.is_file() and path.name != CARD_FILE:
+        if path.is_file() and path.name not in CARD_FILES:
             num_bytes += path.stat().st_size
     rows = [
         ("parameters", f"{encoder.parameters / 1e6:.1f} M"),
@@ -454,7 +345,7 @@ def _size_section(folder: Path, encoder: Any) -> str:
         ),
         ("fingerprint", encoder.fingerprint),
     ]
-    return f"## {SIZE}\n\n" + _table(("", ""), rows)
+    return "## Size and speed\n\n" + _table(("", ""), rows)
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

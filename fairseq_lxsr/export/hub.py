@@ -13,8 +13,8 @@ from fairseq_lxsr.encoder.st_checksums import MODULES_FILE, add_checksums
 from fairseq_lxsr.errors import InputError, first_line, say, shown
 from fairseq_lxsr.evaluation.score import Score
 from fairseq_lxsr.export import onnx
-from fairseq_lxsr.export.card import ST, TextSources, write_card
-from fairseq_lxsr.export.earlier_card import EarlierCard
+from fairseq_lxsr.export.card import ST, write_card
+from fairseq_lxsr.export.card_content import CardContent, TextSources
 from fairseq_lxsr.export.fast_tokenizer import EXPORT_SIGN, with_spellings
 from fairseq_lxsr.export.st_folder import check_dtype, check_libraries, without_order, write_for_st
 from fairseq_lxsr.files.write import atomic_folder
@@ -46,10 +46,10 @@ def export_hub(
     Args:
         encoder: the encoder to export.
         output: output folder.
-        scores: scores of this model, from `lxsr eval --output`; if there are none, those in the
-            card of its folder.
-        sources: sources of its training text, for the table of licences; if absent, those in the
-            card of its folder.
+        scores: scores of this model, from `lxsr eval --output`; if there are none, those in
+            scores.json in its folder.
+        sources: sources of its training text, for the table of licences; if absent, those in
+            scores.json in its folder.
         normalize: scale embeddings to unit length.
         drop_order: omit the word-order coefficients; see `export_sentence_transformers`.
         with_onnx: also write onnx/model.onnx and tokenizer_config.json, for fastembed and
@@ -66,17 +66,16 @@ def export_hub(
     check_dtype(exported, dtype)
     if with_onnx:
         _check_onnx(exported)
-    earlier = _card_of(encoder)
     with atomic_folder(output, MODULES_FILE, sign=EXPORT_SIGN) as work:
         write_for_st(exported, work, normalize, dtype=dtype, javascript=with_onnx)
         if with_onnx:
             _add_onnx(exported, work, normalize)
         card_name = name or Path(output).resolve().name
-        write_card(work, encoder, scores, sources, card_name, ST, exported, earlier)
+        content = write_card(work, encoder, scores, sources, card_name, ST, exported)
         add_checksums(work)
         attributes = [f"{pattern} filter=lfs diff=lfs merge=lfs -text\n" for pattern in LARGE_FILES]
         (work / ".gitattributes").write_text("".join(attributes), encoding="ascii")
-    _warn_of_missing_parts(encoder, Path(output), scores, sources, earlier)
+    _warn_of_missing_parts(Path(output), content)
 
 
 def check_push(name: str) -> None:
@@ -157,33 +156,15 @@ def push_to_hub(
     return commit.commit_url
 
 
-def _card_of(encoder: SentenceEncoder) -> EarlierCard | None:
-    """Return the card in the folder of an encoder, or None if it describes another model."""
-    if encoder.folder is None:
-        return None
-    card = EarlierCard.read(encoder.folder / CARD_FILE)
-    return card if card.fingerprint == encoder.fingerprint else None
-
-
-def _warn_of_missing_parts(
-    encoder: SentenceEncoder,
-    output: Path,
-    scores: Sequence[Score],
-    sources: TextSources | None,
-    earlier: EarlierCard | None,
-) -> None:
+def _warn_of_missing_parts(output: Path, content: CardContent) -> None:
     """Print which parts are missing in the new card, and how to add them."""
     missing = []
-    if sources is None and not (earlier and earlier.licence):
+    if content.sources is None:
         missing.append("licence and sources of the text (--sources FILE.json)")
-    if not scores and not (earlier and earlier.has_scores):
+    if not content.scores:
         missing.append("scores (--scores FILE.jsonl)")
-    if not missing:
-        return
-    reason = ""
-    if earlier is None and encoder.folder is not None:
-        reason = f"; {encoder.folder / CARD_FILE} does not describe model {encoder.fingerprint}"
-    say(f"{output / CARD_FILE}: without {' and '.join(missing)}{reason}: add them before you share")
+    if missing:
+        say(f"{output / CARD_FILE}: without {' and '.join(missing)}: add them before you share")
 
 
 def _check_onnx(encoder: SentenceEncoder) -> None:

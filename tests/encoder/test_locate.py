@@ -19,7 +19,7 @@ from http_server import serving
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.encoder import locate as pretrained
-from fairseq_lxsr.encoder.model_folder import MODEL_FILES
+from fairseq_lxsr.encoder.model_folder import CARD_FILE, CARD_FILES, MODEL_FILES
 from fairseq_lxsr.encoder.numpy_network import Bag
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.export import MtebEncoder
@@ -88,9 +88,9 @@ def test_a_model_of_the_package_is_whole_and_small(name):
     encoder = SentenceEncoder.from_pretrained(name)
     assert isinstance(encoder._bag, Bag)
     files = [path for path in (pretrained.MODELS / name).iterdir() if path.is_file()]
-    assert {path.name for path in files} == {*MODEL_FILES, pretrained.CARD_FILE}
+    assert {path.name for path in files} == {*MODEL_FILES, *CARD_FILES}
     assert sum(path.stat().st_size for path in files) < 30e6
-    card = (pretrained.MODELS / name / pretrained.CARD_FILE).read_text(encoding="utf-8")
+    card = (pretrained.MODELS / name / CARD_FILE).read_text(encoding="utf-8")
     for fragment in (
         "| source | licence | attribution | pairs |",
         f"model:{encoder.fingerprint}",
@@ -357,6 +357,11 @@ WRONG = {
         lambda made: packed(made, "README.md"),
         None,
         "README.md",
+    ),
+    "no scores": (
+        lambda made: packed(made, "scores.json"),
+        None,
+        "scores.json",
     ),
     "changed": (
         lambda made: packed(made, change=b"x 1\n"),

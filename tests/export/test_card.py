@@ -10,10 +10,11 @@ import small_model
 from conftest import lxsr, lxsr_here, refused
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.evaluation.score import Score, append_scores
-from fairseq_lxsr.export.card import ST, TextSources, write_card
+from fairseq_lxsr.evaluation.score import Outcomes, Score, append_scores, from_hits
+from fairseq_lxsr.export.card import ST, write_card
+from fairseq_lxsr.export.card_content import CardContent, TextSources
 from fairseq_lxsr.export.folder import describe_training
-from fairseq_lxsr.files.records import parse_json
+from fairseq_lxsr.files.records import parse_json, sealed
 
 
 @pytest.fixture
@@ -199,6 +200,58 @@ def test_scores_of_one_task_are_named_by_what_differs(bag, tmp_path):
         "| xsr en->fr, csls-k10 | P@1 93.0 |",
         "| xsr en->de | P@1 94.0 |",
     ]
+
+
+def test_the_card_keeps_what_is_not_given_again(bag, tmp_path):
+    (tmp_path / "s.json").write_text(json.dumps({"note": "All of it.", "sources": [SOURCE]}))
+    score = score_of(SentenceEncoder.from_pretrained(bag).fingerprint)
+    append_scores(tmp_path / "scores.jsonl", [score])
+    written(bag, "--sources", tmp_path / "s.json")
+    written(bag, "--scores", tmp_path / "scores.jsonl")
+    (bag / "README.md").unlink()
+    card = written(bag)
+    assert "All of it." in card
+    assert "| xsr en->fr | P@1 91.2 |" in card
+    stored = CardContent.read(bag)
+    assert stored.scores == (score,)
+    assert stored.sources == TextSources.read(tmp_path / "s.json")
+
+
+def test_outcomes_of_single_sentences_are_not_in_the_folder(bag, tmp_path):
+    settings = {"metric": "nn", "model": SentenceEncoder.from_pretrained(bag).fingerprint}
+    score = from_hits("xsr", "en->fr", {"P@1": Outcomes([1, 0, 1])}, settings)
+    append_scores(tmp_path / "scores.jsonl", [score])
+    written(bag, "--scores", tmp_path / "scores.jsonl")
+    assert CardContent.read(bag).scores == (replace(score, outcomes={}),)
+
+
+VALID = {"model": "x", "scores": [], "sources": None}
+RECORD = score_of("x").as_dict()
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("", "line 1"),
+        ("[" * 100_000, "nested"),
+        ("[]", "list"),
+        ("{}", "model"),
+        (json.dumps(VALID | {"model": 5}), "invalid model: 5"),
+        (json.dumps(VALID | {"scores": None}), "NoneType"),
+        (json.dumps(VALID | {"scores": ["x"]}), "string indices"),
+        (json.dumps(VALID | {"scores": [RECORD | {"values": {"P@1": "91"}}]}), "invalid values"),
+        (json.dumps(VALID | {"sources": 7}), "int"),
+        (json.dumps(VALID | {"sources": {"note": "x", "sources": [5]}}), "source 1: 5"),
+        (json.dumps(sealed(VALID)).replace('"x"', '"y"'), "crc32"),
+    ],
+)
+def test_damaged_scores_are_refused(tmp_path, content, reason):
+    folder = small_model.write_folder(tmp_path / "model", num_layers=0)
+    before = written(folder)
+    (folder / "scores.json").write_text(content)
+    done = lxsr_here("export", "card", "--model", folder, check=False)
+    refused(done, folder / "scores.json", reason, "delete the file")
+    assert (folder / "README.md").read_text() == before
 
 
 def test_a_threshold_is_not_percent(bag, tmp_path):

@@ -3,6 +3,8 @@ a hub reads.
 """
 
 import json
+import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,7 +19,8 @@ from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.encoder.locate import model_names
 from fairseq_lxsr.evaluation.score import Score, append_scores
 from fairseq_lxsr.export import export_hub
-from fairseq_lxsr.export.earlier_card import EarlierCard
+from fairseq_lxsr.export.card import write_card
+from fairseq_lxsr.export.card_content import CardContent
 from fairseq_lxsr.export.fast_tokenizer import SAMPLE
 from fairseq_lxsr.export.st_folder import without_order
 
@@ -77,7 +80,7 @@ def test_a_folder_for_a_hub(model, tmp_path):
 
 @pytest.fixture
 def scored_model(tmp_path):
-    """A model folder whose card has sources and scores."""
+    """A model folder with sources and scores."""
     folder = write_model(tmp_path / "scored", gated=True, num_layers=0)
     fingerprint = SentenceEncoder.from_pretrained(folder, "cpu").fingerprint
     settings = {"metric": "nn", "queries": 20, "model": fingerprint}
@@ -88,7 +91,7 @@ def scored_model(tmp_path):
     return folder
 
 
-def test_licence_sources_and_scores_come_from_the_card_of_the_model(scored_model, tmp_path):
+def test_licence_sources_and_scores_come_from_the_folder_of_the_model(scored_model, tmp_path):
     options = ("--model", scored_model, "--output", tmp_path / "my-model", "--dtype", "int8")
     done = lxsr("export", "hub", *options)
     assert "without" not in done.stderr
@@ -101,26 +104,48 @@ def test_licence_sources_and_scores_come_from_the_card_of_the_model(scored_model
         assert text.count(content) == 1
 
 
-def test_the_card_of_another_model_is_not_used(scored_model, tmp_path):
-    card = scored_model / "README.md"
+def test_the_scores_do_not_come_from_the_card(scored_model, tmp_path):
+    """A card is text for readers, who may edit or delete it."""
+    (scored_model / "README.md").write_text("| xsr en->fr | P@1 99.9 |")
+    lxsr("export", "hub", "--model", scored_model, "--output", tmp_path / "hub")
+    data, text = metadata_of(tmp_path / "hub")
+    assert data["model-index"][0]["results"][0]["metrics"] == [{"type": "P@1", "value": 91.25}]
+    assert "| xsr en->fr | P@1 91.2 |" in text
+    assert CardContent.read(tmp_path / "hub") == CardContent.read(scored_model)
+
+
+def test_scores_of_another_model_are_not_used(scored_model, tmp_path):
+    replace(CardContent.read(scored_model), model="0123456789ab").write(scored_model)
     fingerprint = SentenceEncoder.from_pretrained(scored_model, "cpu").fingerprint
-    text = card.read_text("utf-8").replace(f"| fingerprint | {fingerprint} |", "| model | 0 |")
-    card.write_text(text, "utf-8")
     done = lxsr("export", "hub", "--model", scored_model, "--output", tmp_path / "hub")
-    assert f"{tmp_path / 'hub' / 'README.md'}: without licence" in done.stderr
+    assert f"{scored_model / 'scores.json'} describes model 0123456789ab" in done.stderr
     assert fingerprint in done.stderr
+    assert f"{tmp_path / 'hub' / 'README.md'}: without licence" in done.stderr
     data, text = metadata_of(tmp_path / "hub")
     assert data["license"] == "unknown"
     assert "91.2" not in text
 
 
-def test_cards_of_packaged_models_can_be_used():
+def test_damaged_scores_are_refused_before_anything_is_written(scored_model, tmp_path):
+    path = scored_model / "scores.json"
+    path.write_text(path.read_text().replace("91.25", "99.25"))
+    options = ("--model", scored_model, "--output", tmp_path / "hub")
+    refused(lxsr("export", "hub", *options, check=False), path, "crc32", "lxsr export card")
+    assert not (tmp_path / "hub").exists()
+
+
+def test_cards_of_packaged_models_are_written_from_their_scores(tmp_path):
     for name in model_names():
         encoder = SentenceEncoder.from_pretrained(name)
-        card = EarlierCard.read(encoder.folder / "README.md")
-        assert card.fingerprint == encoder.fingerprint
-        assert card.licence["license"] == "other"
-        assert card.has_scores
+        stored = CardContent.read(encoder.folder)
+        assert stored.model == encoder.fingerprint
+        shutil.copytree(encoder.folder, tmp_path / name)
+        assert write_card(tmp_path / name, encoder) == stored
+        cards = []
+        for folder in (encoder.folder, tmp_path / name):
+            lines = (folder / "README.md").read_text("utf-8").splitlines()
+            cards.append([line for line in lines if not line.startswith("| speed on")])
+        assert cards[0] == cards[1]
 
 
 @pytest.mark.slow

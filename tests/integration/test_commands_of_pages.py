@@ -11,8 +11,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
-from test_document_blocks import Block, blocks, pages
+from conftest import ROOT, case
+from test_document_blocks import blocks, pages
 
 from fairseq_lxsr.cli.main import parse
 
@@ -63,16 +63,17 @@ def test_commands_are_found_in_a_block():
     assert commands(text, "lxsr") == expected
 
 
-@pytest.mark.parametrize("block", SHELL, ids=lambda block: block.where)
-def test_options_exist(block: Block):
-    for arguments in commands(block.text, "lxsr"):
-        arguments = [word.rstrip(')"') for word in arguments]
-        if arguments[0] == "user-dir":
-            continue
-        others = getattr(parse(arguments), "others", [])
-        for word in others:
-            if word.startswith("--"):
-                assert is_option_of_training(word), f"{block.where}: {word}"
+def test_options_exist():
+    for block in SHELL:
+        for arguments in commands(block.text, "lxsr"):
+            arguments = [word.rstrip(')"') for word in arguments]
+            if arguments[0] == "user-dir":
+                continue
+            with case(block.where):
+                others = getattr(parse(arguments), "others", [])
+            for word in others:
+                if word.startswith("--"):
+                    assert is_option_of_training(word), f"{block.where}: {word}"
 
 
 def is_option_of_training(word: str) -> bool:
@@ -94,24 +95,27 @@ def test_a_wrong_option_is_found():
     assert not is_option_of_training("--no-such-option")
 
 
-@pytest.mark.parametrize("block", SHELL, ids=lambda block: block.where)
-def test_scripts_exist(block: Block):
-    page = ROOT / block.where.rpartition(":")[0]
-    for program in ("python", "bash"):
+@pytest.mark.parametrize("program", ["python", "bash"])
+def test_scripts_exist(program):
+    for block in SHELL:
+        page = ROOT / block.where.rpartition(":")[0]
         for arguments in commands(block.text, program):
             script = arguments[0]
+            place = f"{block.where}: {script}"
             if script == "-m":
-                assert importlib.util.find_spec(arguments[1]), block.where
+                assert importlib.util.find_spec(arguments[1]), place
             elif script != "-c":
-                assert (ROOT / script).is_file() or (page.parent / script).is_file(), script
+                assert (ROOT / script).is_file() or (page.parent / script).is_file(), place
 
 
-@pytest.mark.parametrize("block", PYTHON, ids=lambda block: block.where)
-def test_names_of_the_package_exist(block: Block):
-    for node in ast.walk(ast.parse(block.text)):
-        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("fairseq_lxsr"):
-            module = importlib.import_module(str(node.module))
-            # Classes that need another package are listed without being imported.
-            names = {*dir(module), *getattr(module, "__all__", ())}
-            for name in node.names:
-                assert name.name in names, f"{block.where}: {name.name}"
+def test_names_of_the_package_exist():
+    for block in PYTHON:
+        with case(block.where):
+            nodes = list(ast.walk(ast.parse(block.text)))
+        for node in nodes:
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("fairseq_lxsr"):
+                module = importlib.import_module(str(node.module))
+                # Classes that need another package are listed without being imported.
+                names = {*dir(module), *getattr(module, "__all__", ())}
+                for name in node.names:
+                    assert name.name in names, f"{block.where}: {name.name}"

@@ -213,13 +213,8 @@ def run(block: Block, place: Workplace) -> None:
     )
 
 
-of_every_page = pytest.mark.parametrize(
-    "page", pages(), ids=lambda page: str(page.relative_to(ROOT))
-)
-
-
 @pytest.mark.slow
-@of_every_page
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
 def test_blocks_run_in_their_order(page, workplace, request):
     place = request.getfixturevalue("extended") if page in EXTENDING else workplace
     for block in blocks(page):
@@ -232,16 +227,18 @@ def test_blocks_run_in_their_order(page, workplace, request):
             place.done.add(block.text)
 
 
-@of_every_page
-def test_blocks_are_fenced_and_links_lead_to_files(page):
-    for block in blocks(page):
-        assert block.reason or block.language in RUN + SHOWN, (
-            f"{block.where}: {block.language or 'no language'}"
+def test_blocks_are_fenced_and_links_lead_to_files():
+    for page in pages():
+        for block in blocks(page):
+            assert block.reason or block.language in RUN + SHOWN, (
+                f"{block.where}: {block.language or 'no language'}"
+            )
+        outside = FENCE.sub("", page.read_text(encoding="utf-8"))
+        assert "```" not in outside, page
+        assert not re.search(r"\n\n    \S", outside), (
+            f"{page}: an indented block is not run: fence it"
         )
-    outside = FENCE.sub("", page.read_text(encoding="utf-8"))
-    assert "```" not in outside
-    assert not re.search(r"\n\n    \S", outside), "an indented block is not run: fence it"
-    assert "\n<!-- not run:" not in outside, "only a fenced block can be left out"
-    for target in re.findall(r"\]\((?!https?:|#)([^)#\s]+)", outside):
-        generated = "docs" in page.parts and "api/" in target
-        assert generated or (page.parent / target).exists(), target
+        assert "\n<!-- not run:" not in outside, f"{page}: only a fenced block can be left out"
+        for target in re.findall(r"\]\((?!https?:|#)([^)#\s]+)", outside):
+            generated = "docs" in page.parts and "api/" in target
+            assert generated or (page.parent / target).exists(), f"{page}: {target}"

@@ -68,7 +68,7 @@ def test_quickstart_on_own_text(tmp_path, recipe, updates):
     )
     assert (tmp_path / "work" / "test.xx.npy").exists()
     page = (tmp_path / "work" / "report.html").read_text()
-    assert "xx → en" in page
+    assert "xx-&gt;en" in page
 
 
 def test_quickstart_spares_the_checkpoints_of_others(tmp_path):

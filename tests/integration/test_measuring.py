@@ -223,7 +223,7 @@ def test_search(toy_model, test_text, tmp_path):
 def test_report_of_a_work_folder(toy_work, toy_model, tmp_path):
     done = lxsr("report", toy_work, "--output", tmp_path / "report.html", "--title", "toy")
     assert re.search(r"1 \w+ of test text", done.stdout)
-    assert "200 pairs" in (tmp_path / "report.html").read_text()
+    assert "of 200 sentence pairs" in (tmp_path / "report.html").read_text()
 
 
 @pytest.fixture(scope="module")

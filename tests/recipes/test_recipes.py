@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, lxsr, lxsr_here, refused, train_here
+from conftest import ROOT, case, lxsr, lxsr_here, refused, train_here
 from fairseq.optim import FairseqOptimizer
 from fairseq.optim.lr_scheduler.fixed_schedule import FixedLRSchedule
 from fairseq_options import read_by_fairseq
@@ -62,18 +62,19 @@ def value_of(command, option):
     return command[command.index(option) + 1]
 
 
-@pytest.mark.parametrize("name", names())
-def test_fairseq_reads_every_option_of_a_recipe(name):
-    recipe = read_recipe(name)
-    assert recipe.description
-    assert recipe.source
-    read = vars(read_by_fairseq(train_command(recipe, str(DATA), ["--cpu"])))
-    for option, value in recipe.options.items():
-        assert same(read[option.replace("-", "_")], value), (option, value)
-    # of the LASER family the best epoch is chosen afterwards
-    assert read["no_epoch_checkpoints"] == (
-        read["arch"] not in ("laser_1", "laser_5", "laser_6", "tlaser_base")
-    )
+def test_fairseq_reads_every_option_of_a_recipe():
+    for name in names():
+        with case(name):
+            recipe = read_recipe(name)
+            assert recipe.description
+            assert recipe.source
+            read = vars(read_by_fairseq(train_command(recipe, str(DATA), ["--cpu"])))
+            for option, value in recipe.options.items():
+                assert same(read[option.replace("-", "_")], value), (option, value)
+            # of the LASER family the best epoch is chosen afterwards
+            assert read["no_epoch_checkpoints"] == (
+                read["arch"] not in ("laser_1", "laser_5", "laser_6", "tlaser_base")
+            )
 
 
 def test_every_recipe_is_named_once_and_what_is_shared_is_no_recipe():

@@ -5,13 +5,14 @@ import os
 import re
 
 import pytest
+import small_model
 from conftest import COMPATIBILITY, refused
 from conftest import lxsr_here as lxsr
 
-from fairseq_lxsr.cli.report import training_logs, training_pairs
+from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.cli.report import training_logs
 from fairseq_lxsr.evaluation.score import Outcomes, append_scores, from_hits
 from fairseq_lxsr.files.lines import RECORD_BYTES
-from fairseq_lxsr.files.records import sealed
 
 LOG = "train_inner | epoch 001:     50 / 270 loss=14.1, sim=0.0006, num_updates={}, wall=457\n"
 
@@ -41,6 +42,26 @@ def test_files_of_another_kind_are_named_and_left_out(tmp_path):
     assert sorted(re.split("[,:]", name)[0] for name in named) == sorted(bad)
 
 
+def test_the_packaged_model_and_the_model_of_the_folder_are_named(tmp_path, packaged):
+    """A page of a run called every model "trained"."""
+    folder = small_model.write_folder(tmp_path / "model", num_layers=0)
+    trained = SentenceEncoder.from_pretrained(folder).fingerprint
+    for model in (packaged.fingerprint, trained, f"{trained}-untrained"):
+        score = from_hits("xsr", "en->fr", {"P@1": Outcomes([1, 0, 1])}, {"model": model})
+        append_scores(tmp_path / "scores.jsonl", [score])
+    lxsr("report", tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    for name in (
+        f"lxsr-static ({packaged.fingerprint})",
+        f"trained model ({trained})",
+        f"random weights ({trained}-untrained)",
+        "The difference is that of the trained model to lxsr-static",
+        "lxsr-static was trained on the demo text",
+        "<td>+0.0 (+0.0 to +0.0)</td>",
+    ):
+        assert name in page, name
+
+
 def test_text_that_is_named_by_halves_is_refused(tmp_path):
     model = ("--model", COMPATIBILITY / "best.model")
     for half in (("--lang-pairs", "en-fr"), ("--dataset", "flores200-dev")):
@@ -50,30 +71,6 @@ def test_text_that_is_named_by_halves_is_refused(tmp_path):
             "--model",
         )
         refused(lxsr("report", tmp_path, *model, *half, check=False), "--data", "--lang-pairs")
-
-
-TRAIN = {"en-fr": 1000, "en-de": 700}
-STAGES = {pair: {"report": {"pairs": {"train": count}}} for pair, count in TRAIN.items()}
-STAGES |= {f"cleaned {pair}": stage for pair, stage in STAGES.items()} | {
-    "data-bin": {"report": {"pairs": [*TRAIN]}}
-}
-
-
-@pytest.mark.parametrize(
-    ("content", "pairs"),
-    [
-        (json.dumps(sealed(STAGES)), 1700),
-        # The checksum is wrong.
-        ('{"en-fr": {"report": {"pairs": {"train": 900}}}, "crc32": 7}', 0),
-        ('{"en-fr": {"report": {"pairs": 7}}}', 0),
-        ("[]", 0),
-        (None, 0),
-    ],
-)
-def test_the_size_of_the_training_text(tmp_path, content, pairs):
-    if content is not None:
-        (tmp_path / "prepare.json").write_text(content)
-    assert training_pairs(tmp_path) == pairs
 
 
 @pytest.mark.parametrize(

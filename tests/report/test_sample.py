@@ -1,40 +1,40 @@
-"""What the page says about a pair, on vectors worked out by hand."""
+"""Which sentences of a pair are on the map, and where they are."""
 
 import numpy as np
 import pytest
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.report import measure_sample
-from fairseq_lxsr.report.charts import length_chart
-
-SOURCE = ["one", "a b c d", "two", "three words now", *(f"s{i}" for i in range(8))]
-TARGET = ["un", "a b c d e", "deux", "trois mots là", *(f"t{i}" for i in range(8))]
+from fairseq_lxsr.report.charts import map_chart
+from fairseq_lxsr.report.sample import MAP_PAIRS, sample_rows
 
 
-def test_accuracy_by_length_and_errors():
-    """Source 0 lies nearest to target 2 (0.8), then to its translation (0.6); everything else is
-    right.
-    """
-    left = np.eye(12)
-    left[0] = 0.8 * np.eye(12)[2] + 0.6 * np.eye(12)[0]
-    sample = measure_sample(SOURCE, TARGET, left, np.eye(12), ("en", "fr"))
-    forward, backward = sample.directions
-    assert (forward.name, forward.buckets, forward.counts) == ("en->fr", ["1-3", "4-7"], [11, 1])
-    assert forward.accuracy == pytest.approx([100 * 10 / 11, 100])
-    assert backward.accuracy == [100, 100]
-    assert list(length_chart(sample).figure.layout.xaxis.categoryarray)[:3] == [
-        "1-3",
-        "4-7",
-        "8-11",
-    ]
-    (error,) = sample.errors
-    assert (error.query, error.neighbour, error.translation, error.rank) == ("one", "deux", "un", 2)
-    assert (error.neighbour_cosine, error.translation_cosine) == pytest.approx((0.8, 0.6))
-    assert sample.heatmap[0, 2] == pytest.approx(0.8)
-    assert sample.map.shape == (24, 2)
-    assert sample.map_sentences == (SOURCE, TARGET)
+def test_rows_are_spread_over_the_text():
+    rows = list(range(0, 3000, 2))
+    selected = sample_rows(rows, "test.en")
+    assert len(set(selected)) == MAP_PAIRS
+    assert (selected[0], selected[-1]) == (0, 2998)
+    assert set(selected) <= set(rows)
+    assert sample_rows(rows[:20], "test.en") == rows[:20]
 
 
 def test_too_little_text_is_refused():
-    with pytest.raises(InputError, match=r"\b9\b.*\b10\b"):
-        measure_sample(SOURCE[:9], TARGET[:9], np.eye(9), np.eye(9), ("en", "fr"))
+    with pytest.raises(InputError, match=r"test\.en: 9 .*\b10\b"):
+        sample_rows(range(9), "test.en")
+
+
+def test_a_line_joins_each_sentence_and_its_translation():
+    source = [f"s{i}" for i in range(12)]
+    target = [f"t{i}" for i in range(12)]
+    sample = measure_sample((source, target), (np.eye(12), np.eye(12)), ("en", "fr"), 3400)
+    chart = map_chart(sample)
+    lines, left, right = chart.figure.data
+    assert chart.title == "Map of 12 of 3,400 sentence pairs, en and fr"
+    assert (list(left.text), list(right.text)) == (source, target)
+    for number in range(12):
+        ends = np.array(
+            [lines.x[3 * number : 3 * number + 3], lines.y[3 * number : 3 * number + 3]]
+        )
+        np.testing.assert_array_equal(ends[:, 0], (left.x[number], left.y[number]))
+        np.testing.assert_array_equal(ends[:, 1], (right.x[number], right.y[number]))
+        assert np.isnan(ends[:, 2]).all()

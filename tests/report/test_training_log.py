@@ -28,41 +28,58 @@ def test_both_formats(tmp_path, text):
     assert curves.valid["accuracy"] == {60: 0.97}
 
 
-@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
-def test_what_is_not_finite_is_told_and_not_drawn(tmp_path, value):
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "0"])
+def test_losses_that_a_logarithmic_axis_cannot_show_are_counted(tmp_path, value):
     losses = (9, 2), (300, value), (99, 1)
-    lines = [f"loss={loss}, accuracy={loss}, num_updates={update}\n" for update, loss in losses]
+    lines = [f"loss={loss}, num_updates={update}\n" for update, loss in losses]
     (tmp_path / "train.log").write_text("".join(lines))
-    for chart in (
-        training_chart([read_log(tmp_path / "train.log")], is_loss) for is_loss in (True, False)
-    ):
-        [row] = chart.rows
-        assert row[1:4] == (2, 99, 2)
-        assert row[5] == 1
-        assert " 1 values " in chart.summary
+    chart = training_chart([read_log(tmp_path / "train.log")])
+    [curve] = chart.figure.data
+    assert (curve.x, curve.y) == ((9, 99), (2, 1))
+    assert "training: from 2 to 1. 1 values are not finite" in chart.caption
 
 
-def test_the_parts_of_a_loss_are_drawn(tmp_path):
-    (tmp_path / "train.log").write_text("loss=3, align=1, distill=2, wps=9, num_updates=9\n")
-    rows = training_chart([read_log(tmp_path / "train.log")], is_loss=True).rows
-    assert [row[0] for row in rows] == [
-        f"{name} (training)" for name in ("loss", "align", "distill")
-    ]
-    # other files have none
+def test_a_log_without_a_loss(tmp_path):
+    (tmp_path / "train.log").write_text("wps=9, num_updates=9\n")
+    assert training_chart([read_log(tmp_path / "train.log")]) is None
+    # Other files have no values.
     (tmp_path / "other.log").write_text('num_updates\n{\n"num_updates": {}\n')
     assert read_log(tmp_path / "other.log") is None
 
 
-def test_the_exported_update_is_marked(tmp_path):
-    line = "| valid on 'valid' subset | loss {} | accuracy {} | num_updates {}\n"
-    lines = [line.format(3, 0.9, 10), line.format(2, 0.8, 20), line.format(2.5, 0.9, 30)]
+def test_training_and_validation_are_drawn_and_the_exported_update_is_marked(tmp_path):
+    line = "| valid on 'valid' subset | loss {} | num_updates {}\n"
+    lines = [
+        "loss=9, num_updates=5\n",
+        line.format(3, 10),
+        line.format(2, 20),
+        line.format(2.5, 30),
+    ]
     (tmp_path / "train.log").write_text("".join(lines))
     log = read_log(tmp_path / "train.log")
-    assert not training_chart([log], is_loss=True).figure.layout.shapes
+    figure = training_chart([log]).figure
+    assert [curve.name for curve in figure.data] == ["training", "validation"]
+    assert not figure.layout.shapes
     log.exported = 20
-    for is_loss in (True, False):
-        chart = training_chart([log], is_loss)
-        [mark] = chart.figure.layout.shapes
-        assert (mark.x0, mark.x1) == (20, 20)
-        assert "update 20" in chart.figure.layout.annotations[0].text
-        assert "update 20." in chart.summary
+    chart = training_chart([log])
+    [mark] = chart.figure.layout.shapes
+    assert (mark.x0, mark.x1) == (20, 20)
+    assert "update 20" in chart.figure.layout.annotations[0].text
+    assert "at update 20." in chart.caption
+
+
+def test_the_caption_says_why_validation_losses_may_be_lower(tmp_path):
+    (tmp_path / "train.log").write_text("loss=9, num_updates=5\n")
+    log = read_log(tmp_path / "train.log")
+    assert "batch" not in training_chart([log]).caption
+    log.valid["loss"] = {5: 3.0}
+    assert "validation batches have other sizes" in training_chart([log]).caption
+
+
+def test_curves_of_several_logs_are_named_by_their_log(tmp_path):
+    logs = []
+    for name in ("first.log", "second.log"):
+        (tmp_path / name).write_text("loss=3, num_updates=9\n")
+        logs.append(read_log(tmp_path / name))
+    names = [curve.name for curve in training_chart(logs).figure.data]
+    assert names == ["first.log: training", "second.log: training"]
