@@ -16,7 +16,6 @@ from fairseq_lxsr.search import CorpusIndex, segment_writer
 from fairseq_lxsr.search import passages as ranking
 from fairseq_lxsr.search.lexical import LEXICAL_FILES, Postings
 from fairseq_lxsr.search.passages import Candidate, PassageRanker
-from fairseq_lxsr.search.reranker import Reranker
 from fairseq_lxsr.search.segment_files import (
     PIECE_ENDS_FILE,
     PIECE_TYPE,
@@ -350,7 +349,7 @@ def test_all_kinds_and_all_passages(encoder, tmp_path):
         assert len(other) == 20
 
 
-@pytest.mark.parametrize("kind", ["float16", "int8"])
+@pytest.mark.parametrize("kind", ["float16", "int8", "binary"])
 def test_a_sketch_finds_what_a_flat_index_finds(encoder, tmp_path, monkeypatch, kind):
     pytest.importorskip("faiss")
     monkeypatch.setattr(segment_writer, "MIN_SKETCH_ROWS", 20)
@@ -550,10 +549,10 @@ def test_commands(folder, tmp_path):
 @pytest.mark.parametrize("unit", [(), ("--passages",)], ids=["sentences", "passages"])
 def test_commands_for_hybrid_search(folder, tmp_path, unit):
     text = tmp_path / "text"
-    lines = [*SENTENCES[:20], "The zzyzx sleeps."]
+    lines = [*SENTENCES[:20], "The zzyzx dog sleeps."]
     text.write_text("".join(f"{line}\n" for line in lines))
     path = tmp_path / "index"
     lxsr_here("index", "--model", folder, "--input", text, "--output", path, "--hybrid", *unit)
     assert LEXICAL_FILES[0] in {file.name for file in CorpusIndex.load(path).files}
     done = lxsr_here("search", "--index", path, "--k", "1", "--hybrid", "zzyzx dog")
-    assert done.stdout.splitlines()[1].endswith("  21  The zzyzx sleeps.")
+    assert done.stdout.splitlines()[1].endswith("  The zzyzx dog sleeps.")

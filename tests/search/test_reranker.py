@@ -1,6 +1,5 @@
 """Re-ranking from text: over an index, in protocols, and what is refused."""
 
-import json
 import re
 
 import numpy as np
