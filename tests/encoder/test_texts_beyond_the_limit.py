@@ -1,6 +1,5 @@
 """A model without layers reads all of a text, whichever way it is asked; others say what they cut."""
 
-import json
 import logging
 import tracemalloc
 from collections import Counter
@@ -12,7 +11,6 @@ from conftest import lxsr_here
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.clients.shared import unit_vectors
-from fairseq_lxsr.search import CorpusIndex
 
 LIMIT = 24
 LONG = "the dog sees two cats " * 20 + "un chien " * 20
@@ -109,20 +107,3 @@ def test_models_with_layers_say_what_they_cut(layers, tmp_path, caplog):
 
 def unit(vector):
     return vector / np.linalg.norm(vector)
-
-
-def test_an_index_of_an_earlier_version_is_named(bag, tmp_path, caplog):
-    encoder = SentenceEncoder.from_pretrained(bag)
-    folder = tmp_path / "index"
-    for texts, is_told in ([LONG, "the dog"], True), (["the dog", "two cats"], False):
-        CorpusIndex.build(folder, texts, encoder)
-        done = lxsr_here("search", "--index", folder, "the dog")
-        assert "earlier version" not in done.stderr + caplog.text
-        config = json.loads((folder / "index.json").read_text(encoding="utf-8"))
-        for name in ("whole_texts", "crc32"):
-            del config[name]
-        (folder / "index.json").write_text(json.dumps(config), encoding="utf-8")
-        done = lxsr_here("search", "--index", folder, "the dog")
-        said = done.stderr + caplog.text
-        assert ("1 of 2 texts are longer" in said and str(LIMIT) in said) == is_told
-        caplog.clear()
