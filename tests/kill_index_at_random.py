@@ -57,9 +57,10 @@ def versions_in(folder: Path) -> dict[int, int]:
     index._encode = Encoder().embed
     texts = {}
     alive = set(index.ids)
-    rows = np.setdiff1d(np.arange(index.num_rows), index._stored.deleted)
-    names = index.ids_of(rows)
-    for row, (_, text) in index.sentences(rows).items():
+    stored = index._stored
+    rows = np.setdiff1d(np.arange(index.num_rows), stored.deleted)
+    names = stored.ids(rows)
+    for row, (_, text) in stored.sentences(rows).items():
         texts[names[row]] = text
     assert set(texts) == alive
     versions = {}

@@ -115,7 +115,7 @@ class Retrieval:
             self._reranker.check_depth(k)
             depth = self._reranker.depth
         depth = min(depth, len(self._stored))
-        if not depth:
+        if not depth or not queries:
             empty = np.empty((len(queries), 0))
             return Matches(empty, empty.astype(np.int64), empty.astype(np.int64))
         if self._pieces or self._words or self._stored.has_windows:

@@ -40,8 +40,10 @@ from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 # Vectors that have not been indexed yet; the file is removed at the end.
 RAW_VECTORS_FILE = "vectors.raw"
-# Kinds with a sketch: those that compare a query with all vectors, which they can return.
+# Kinds with a sketch: those that compare a query with all vectors, which they can return. If each
+# document has one row, the kind `binary` finds its candidates by the signs of the vectors.
 SKETCHED_KINDS = ("float16", "int8")
+SKETCHED_KINDS_OF_WINDOWS = ("float16", "int8", "binary")
 # Narrower vectors have no sketch if each document has one row: 4 bits a dimension are too coarse
 # for them, and comparing all of them is fast.
 MIN_SKETCHED_WIDTH = 32
@@ -245,7 +247,8 @@ class SegmentWriter:
 
     def _write_sketch(self, vectors: FloatArray, kind: str) -> bool:
         """Write the sketch, if the segment needs one; return whether it does."""
-        if kind not in SKETCHED_KINDS:
+        kinds = SKETCHED_KINDS_OF_WINDOWS if self._split else SKETCHED_KINDS
+        if kind not in kinds:
             return False
         if self._split:
             vectors = vectors[find_windows(*np.concatenate(self._rows).T)]

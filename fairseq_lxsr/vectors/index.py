@@ -391,7 +391,9 @@ def stored_cosines(index: Any, rows: IntArray, unit: FloatArray) -> FloatArray:
         vectors = storage.sa_decode(codes.reshape(-1, storage.code_size).take(rows, axis=0))
     # Rounding changes the lengths, and another program may have written vectors of any length.
     norms = np.sqrt(np.einsum("rd,rd->r", vectors, vectors))
-    return vectors @ unit / np.maximum(norms, np.finfo(np.float32).tiny)
+    # Unlike a matrix product, a row has the same cosine whichever rows are compared with it.
+    products = np.einsum("rd,d->r", vectors, unit)
+    return products / np.maximum(norms, np.finfo(np.float32).tiny)
 
 
 # -- files

@@ -45,8 +45,8 @@ class Reader:
 
 READERS = [
     Reader("embed --model m --input s.en --output o.npy", "m/*", "o.npy"),
-    Reader("search --index i --input t.en --output o.tsv --k 2", "i/* m/*", "o.tsv"),
-    Reader("search --index i2 --input t.en --output o.tsv --k 2", "i2/*", "o.tsv"),
+    Reader("search --index i --input t.en --output o.tsv --k 2", "i/* i/*/* m/*", "o.tsv"),
+    Reader("search --index i2 --input t.en --output o.tsv --k 2", "i2/* i2/*/*", "o.tsv"),
     Reader(f"{MINE} --model e --output o.tsv", "e/*", "o.tsv"),
     Reader(f"{MINE} --model m --output o.tsv --work k", "k/*", "o.tsv k/*.npy"),
     Reader("embed --model m --input s.en --output r/x.npy --resume", "r/*", "r/x.npy"),

@@ -45,6 +45,7 @@ from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError, install_command
 from fairseq_lxsr.files.records import Record
 from fairseq_lxsr.search import IndexOptions
+from fairseq_lxsr.search.index_config import read_config
 
 ray = pytest.importorskip("ray")
 
@@ -142,6 +143,10 @@ def names(folder: Path) -> list[str]:
     return [shard["name"] for shard in json.loads((folder / "shards.json").read_text())["shards"]]
 
 
+def segment_names(folder: Path) -> list[str]:
+    return [segment["folder"] for segment in read_config(folder)["segments"]]
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("shared")
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
@@ -188,21 +193,24 @@ def test_a_rerun_does_only_what_is_missing_and_another_verb_nothing(work, tmp_pa
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("shared")
-@pytest.mark.parametrize("kind", ["flat", "ivf"])
-def test_an_index_is_searched_as_one_of_one_machine(work, tmp_path, kind):
-    index(work, tmp_path / "whole", "--kind", kind)
-    done = index(work, tmp_path / "shards", "--kind", kind, *RAY)
+@pytest.mark.parametrize(
+    ("kind", "more"), [("flat", ()), ("ivf", ()), ("flat", ("--passages", "--hybrid"))]
+)
+def test_an_index_is_searched_as_one_of_one_machine(work, tmp_path, kind, more):
+    options = ("--kind", kind, *more)
+    index(work, tmp_path / "whole", *options)
+    done = index(work, tmp_path / "shards", *options, *RAY)
     assert re.search(rf"\b{kind}\b.*\b99\b", done.stdout)
     found = []
     for name in ("whole", "shards"):
         search = "--input", work / "text.en", "--output", tmp_path / "found.tsv", "--k", 5
-        lxsr_here("search", "--index", tmp_path / name, *search)
+        lxsr_here("search", "--index", tmp_path / name, *search, *more[1:])
         found.append(
             [line.split("\t") for line in (tmp_path / "found.tsv").read_text().splitlines()]
         )
     if kind == "flat":
         assert found[0] == found[1]
-    assert {int(line) for _, _, line, _ in found[1]} - set(range(1, 101)) == set()
+    assert {int(line) for _, _, line, *_ in found[1]} - set(range(1, 101)) == set()
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("".join(f"{a}\t{b}\n" for a, b in toy.sentences(20, seed=4)))
     score = (
@@ -217,18 +225,15 @@ def test_an_index_is_searched_as_one_of_one_machine(work, tmp_path, kind):
     )
     one, other = (lxsr_here(*score, *[tmp_path / name] * 2).stdout for name in ("whole", "shards"))
     assert one == other or kind != "flat"
-    assert shards_done(index(work, tmp_path / "shards", "--kind", kind, *RAY)) == (4, 4)
+    assert shards_done(index(work, tmp_path / "shards", *options, *RAY)) == (4, 4)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("shared")
 def test_a_shard_that_is_too_short_for_lists_is_flat(work, tmp_path):
     index(work, tmp_path / "o", *RAY, "--kind", "ivf", "--lists", 20)
-    shards = [
-        json.loads((tmp_path / "o" / name / "index.json").read_text())
-        for name in names(tmp_path / "o")
-    ]
-    assert [shard["kind"] for shard in shards] == ["ivf"] * 3 + ["flat"]
+    segments = read_config(tmp_path / "o")["segments"]
+    assert [segment["kind"] for segment in segments] == ["ivf"] * 3 + ["flat"]
     lxsr_here("search", "--index", tmp_path / "o", "--probes", 2, "a dog")
     few = tmp_path / "few"
     few.write_text("a dog\na cat\n")
@@ -424,7 +429,7 @@ def test_bad_input_is_named_with_its_shard(workers, tmp_path):
             workers,
             IndexOptions("ball"),
         )
-    assert not (tmp_path / "i" / "shards.json").exists()
+    assert not (tmp_path / "i" / "index.json").exists()
 
 
 @pytest.mark.slow
@@ -537,10 +542,10 @@ def spoilt(path: Path) -> list[bytes]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("shared")
-@pytest.mark.parametrize("verb", [embed, index])
-def test_a_finished_shard_that_is_damaged_is_made_again(work, tmp_path, verb):
+@pytest.mark.parametrize(("verb", "names_of"), [(embed, names), (index, segment_names)])
+def test_a_finished_shard_that_is_damaged_is_made_again(work, tmp_path, verb, names_of):
     verb(work, tmp_path / "o", *RAY)
-    shard = names(tmp_path / "o")[1]
+    shard = names_of(tmp_path / "o")[1]
     good = {
         path: path.read_bytes()
         for path in (tmp_path / "o").rglob("*")
@@ -550,12 +555,12 @@ def test_a_finished_shard_that_is_damaged_is_made_again(work, tmp_path, verb):
         for content in spoilt(path):
             path.write_bytes(content)
             done = verb(work, tmp_path / "o", *RAY)
-            count = len(names(tmp_path / "o"))
+            count = len(names_of(tmp_path / "o"))
             assert shards_done(done) == (count, count - 1)
             assert shard in done.stderr
             assert [path.name for path in good if path.read_bytes() != good[path]] in (
                 [],
-                ["index.json"],
+                ["segment.json"],
             )  # has times
 
 

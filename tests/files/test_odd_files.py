@@ -23,7 +23,6 @@ from fairseq_lxsr.report import page
 from fairseq_lxsr.report.training_log import read_log
 from fairseq_lxsr.search import CorpusIndex
 from fairseq_lxsr.search.resumable import Rows, resumable_array
-from fairseq_lxsr.search.segment import FILES
 
 pytestmark = pytest.mark.filterwarnings("error")  # a warning of numpy is no line for people
 hypothesis = pytest.importorskip("hypothesis")
@@ -122,7 +121,7 @@ def test_what_an_interrupted_run_left(folder, data):
     else:
         embed_lines(LINES, encode, output, LAYOUT, SETTINGS)
         names = ("x.npy.json", "x.npy")
-    path = folder / data.draw(hypothesis.strategies.sampled_from(names))
+    path = folder / data.draw(hypothesis.strategies.sampled_from(sorted(names)))
     spoil(path, data)
     with refused():
         index = embed_lines(LINES, encode, output, LAYOUT, SETTINGS, resume=True)
@@ -193,13 +192,14 @@ def test_an_index(folder, index, data, rehashed):
     spoilt = folder / "spoilt"
     shutil.rmtree(spoilt, ignore_errors=True)
     shutil.copytree(index, spoilt)
-    path = spoilt / data.draw(hypothesis.strategies.sampled_from(["index.json", *FILES]))
+    names = ["index.json", *(f"segment-0/{path.name}" for path in (spoilt / "segment-0").iterdir())]
+    path = spoilt / data.draw(hypothesis.strategies.sampled_from(sorted(names)))
     if rehashed and path.name == "index.faiss":
         return  # faiss reads what is in its files
     spoil(path, data)
     if rehashed and path.name != "index.json":
         config = parse_json((spoilt / "index.json").read_text())
-        config["files"][path.name] = sha256(path)
+        config["segments"][0]["files"][path.name] = sha256(path)
         (spoilt / "index.json").write_text(json.dumps(config))
     with refused():
         found = CorpusIndex.load(spoilt)

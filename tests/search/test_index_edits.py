@@ -17,9 +17,10 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.files.records import parse_json
 from fairseq_lxsr.options import INDEX_KINDS
-from fairseq_lxsr.search import CorpusIndex, segment
+from fairseq_lxsr.search import CorpusIndex, segment_vectors
 from fairseq_lxsr.search.edits import SIZE_RATIO
-from fairseq_lxsr.search.index_folder import config_text
+from fairseq_lxsr.search.index_config import IndexSettings, config_text
+from fairseq_lxsr.search.index_folder import IndexFolder, write_index_folder
 from fairseq_lxsr.search.segment_files import SKETCH_FILE
 from fairseq_lxsr.search.segment_writer import SPLITTERS
 from fairseq_lxsr.vectors import write_index
@@ -76,15 +77,6 @@ def expected(*numbers):
     return {IDS[number]: SENTENCES[number] for number in numbers}
 
 
-def of_format_2(folder):
-    """Turn an index into one that an earlier version has written."""
-    config = parse_json((folder / "index.json").read_text())
-    names = ("kind", "sentences", "lines", "width", "model", "model_folder", "files", "stamps")
-    old = {"format_version": 2, **{name: config[name] for name in names}}
-    (folder / "index.json").write_text(json.dumps(old))
-    return folder
-
-
 def test_ids_are_those_of_the_user(index):
     for opened in open_twice(index):
         assert opened.ids == IDS[:100]
@@ -123,18 +115,15 @@ def test_an_id_is_free_again_when_it_is_deleted(index):
 
 
 def test_line_numbers_are_the_ids_of_an_index_without(tmp_path):
-    CorpusIndex.build(tmp_path / "index", ["", *SENTENCES[:9]], ENCODER)
-    old = of_format_2(shutil.copytree(tmp_path / "index", tmp_path / "old"))
-    for folder in (tmp_path / "index", old):
-        index = CorpusIndex.load(folder)
-        assert index.ids == [str(number) for number in range(2, 11)]
-        index.add(SENTENCES[9:11], encode=ENCODER)
-        index.delete([2, "11"])
-        index.update([12], [SENTENCES[30]], ENCODER)
-        for opened in open_twice(index):
-            assert opened.ids == [*(str(number) for number in range(3, 11)), "12"]
-            hit = opened.search(SENTENCES[30], ENCODER, k=1)[0]
-            assert (hit.id, hit.line) == ("12", 11)
+    index = CorpusIndex.build(tmp_path / "index", ["", *SENTENCES[:9]], ENCODER)
+    assert index.ids == [str(number) for number in range(2, 11)]
+    index.add(SENTENCES[9:11])
+    index.delete([2, "11"])
+    index.update([12], [SENTENCES[30]])
+    for opened in open_twice(index):
+        assert opened.ids == [*(str(number) for number in range(3, 11)), "12"]
+        hit = opened.search(SENTENCES[30], ENCODER, k=1)[0]
+        assert (hit.id, hit.line) == ("12", 11)
 
 
 def test_everything_may_be_deleted(index):
@@ -181,7 +170,7 @@ def test_a_flat_index_finds_what_one_that_is_built_at_once_finds(tmp_path):
     assert parts.search(SENTENCES, ENCODER, k=20) == whole.search(SENTENCES, ENCODER, k=20)
     for name in ("index.faiss", "sentences.txt", "offsets.npy", "lines.npy"):
         (path,) = parts.folder.glob(f"segment-*/{name}")
-        assert path.read_bytes() == (whole.folder / name).read_bytes()
+        assert path.read_bytes() == (whole.folder / "segment-0" / name).read_bytes()
 
 
 def test_many_additions_are_few_segments(index):
@@ -199,10 +188,10 @@ def test_an_add_encodes_what_is_new_and_leaves_the_rest(index):
         encoded.extend(sentences)
         return ENCODER.embed(sentences)
 
-    before = (index.folder / "index.faiss").stat()
+    before = (index.folder / "segment-0" / "index.faiss").stat()
     index.add([SENTENCES[100]], [IDS[100]], embed)
     assert encoded == [SENTENCES[100]]
-    assert (index.folder / "index.faiss").stat() == before
+    assert (index.folder / "segment-0" / "index.faiss").stat() == before
 
 
 @pytest.mark.parametrize(
@@ -389,7 +378,8 @@ def test_a_kill_leaves_the_old_or_the_new_state(index, which):
         handle.add([SENTENCES[200]], [IDS[200]])
         assert content(handle) == found | expected(200)
         listed = {segment["folder"] for segment in handle.config["segments"]}
-        listed.add(handle.config["deleted"])
+        if handle.config["deleted"]:
+            listed.add(handle.config["deleted"]["file"])
         there = {path.name for path in index.folder.iterdir()}
         assert {name for name in there if name.startswith(("segment", "deleted"))} <= listed
         shutil.rmtree(index.folder)
@@ -435,16 +425,30 @@ def test_a_flush_that_fails_leaves_the_old_or_the_new_state(index, which, failur
     assert failing > 3
 
 
+# Entry of a segment in index.json.
+SEGMENT = {
+    "folder": "segment-0",
+    "kind": "flat",
+    "documents": 100,
+    "rows": 100,
+    "pieces": False,
+    "sketch": False,
+    "files": {},
+    "stamps": {},
+}
+
+
 @pytest.mark.parametrize(
     "field",
     [
         {"segments": 3},
         {"segments": [{}]},
-        {"segments": [{"folder": "../x", "kind": "flat", "documents": 100, "rows": 100}]},
-        {"segments": [{"folder": "", "kind": "flat", "documents": True, "rows": 100}]},
-        {"deleted": "../deleted-1.npy"},
+        {"segments": [{**SEGMENT, "folder": "../x"}]},
+        {"segments": [{**SEGMENT, "folder": ""}]},
+        {"segments": [{**SEGMENT, "documents": True}]},
+        {"deleted": {"file": "../deleted-1.npy", "sha256": ""}},
         {"deleted": 5},
-        {"deleted": "deleted-1.npy"},
+        {"deleted": {"file": "deleted-1.npy", "sha256": ""}},
         {"sentences": 99},
         {"lines": "5"},
         {"lists": -1},
@@ -467,7 +471,7 @@ def test_a_copy_is_hashed_until_it_is_edited(index, tmp_path, monkeypatch):
     def hash_file(file):
         raise AssertionError(file.name)
 
-    monkeypatch.setattr("fairseq_lxsr.search.segment.sha256", hash_file)
+    monkeypatch.setattr("fairseq_lxsr.search.segment_files.sha256", hash_file)
     assert content(CorpusIndex.load(copy.folder)) == expected(*range(101))
 
 
@@ -527,8 +531,6 @@ def words(monkeypatch):
 
 def test_a_document_of_several_rows(tmp_path, words):
     """Rows without a known word are left out; edits keep the rows of each document together."""
-    from fairseq_lxsr.search.index_folder import IndexFolder, IndexSettings, write_index_folder
-
     texts = [f"ñ {number} ñ {number + 200}" for number in range(50)]
     settings = IndexSettings("model", split=words)
     write_index_folder(tmp_path / "index", texts, ENCODER.embed, settings, ids=IDS[:50])
@@ -585,15 +587,21 @@ def build_many(path, kind, count=MANY):
 
 
 def without_sketch(index, path):
-    """The same index, as versions without a sketch have written it."""
+    """The same index, without its sketch."""
     shutil.copytree(index.folder, path)
     config = parse_json((path / "index.json").read_text())
-    del config["segments"][0]["sketch"]
-    del config["files"][SKETCH_FILE]
-    del config["stamps"][SKETCH_FILE]
-    (path / SKETCH_FILE).unlink()
+    config["segments"][0]["sketch"] = False
     (path / "index.json").write_text(config_text(config))
     return CorpusIndex.load(path)
+
+
+def sketches(index):
+    """Names of the sketches of an index."""
+    return [path.name for path in index.files if path.name == SKETCH_FILE]
+
+
+def neighbours(index, queries, k, allowed=None):
+    return IndexFolder.open(index.folder).neighbours(queries, k, 1, allowed)
 
 
 @pytest.fixture(scope="module", params=["float16", "int8"])
@@ -601,7 +609,7 @@ def sketched(request, tmp_path_factory):
     pytest.importorskip("faiss")
     path = tmp_path_factory.mktemp("sketched")
     index = build_many(path / "new", request.param)
-    assert (path / "new" / SKETCH_FILE).is_file()
+    assert sketches(index) == [SKETCH_FILE]
     return index, without_sketch(index, path / "old")
 
 
@@ -611,8 +619,8 @@ def test_a_sketch_finds_what_a_comparison_with_all_rows_finds(sketched, k, share
     index, earlier = sketched
     allowed = np.random.default_rng(2).random(MANY) < share if share < 1 else None
     queries = MANY_VECTORS[::30] + 0.01
-    cosines, rows = index.neighbours(queries, k, allowed=allowed)
-    expected_cosines, _ = earlier.neighbours(queries, k, allowed=allowed)
+    cosines, rows = neighbours(index, queries, k, allowed=allowed)
+    expected_cosines, _ = neighbours(earlier, queries, k, allowed=allowed)
     assert np.isclose(cosines, expected_cosines, atol=1e-6).mean() > 0.999
     if allowed is not None:
         assert allowed[rows[rows >= 0]].all()
@@ -628,7 +636,7 @@ def test_the_nearest_of_a_sketch_are_the_nearest(sketched):
     units /= np.linalg.norm(units, axis=1, keepdims=True)
     queries = units[::30]
     exact = np.sort(queries @ units.T, axis=1)[:, ::-1][:, :10]
-    cosines, rows = sketched[0].neighbours(queries.astype(np.float32), 10)
+    cosines, rows = neighbours(sketched[0], queries.astype(np.float32), 10)
     np.testing.assert_allclose(cosines, exact, atol=0.015)
     np.testing.assert_allclose(np.einsum("qkd,qd->qk", units[rows], queries), exact, atol=0.015)
 
@@ -636,7 +644,7 @@ def test_the_nearest_of_a_sketch_are_the_nearest(sketched):
 def test_equal_rows_of_a_sketch_keep_their_order(sketched):
     queries = MANY_VECTORS[2990:]
     for count in (1, 10):
-        _, rows = sketched[0].neighbours(queries[:count], 2)
+        _, rows = neighbours(sketched[0], queries[:count], 2)
         assert rows.tolist() == [[1000 + i, 2990 + i] for i in range(count)]
 
 
@@ -646,13 +654,13 @@ def test_queries_of_a_sketch_are_searched_in_blocks(sketched, monkeypatch, share
     index, _ = sketched
     allowed = np.random.default_rng(2).random(MANY) < share if share < 1 else None
     queries = MANY_VECTORS[::300]
-    cosines, rows = index.neighbours(queries, 5, allowed=allowed)
-    monkeypatch.setattr(segment, "QUERIES_AT_ONCE", 3)
-    block_cosines, block_rows = index.neighbours(queries, 5, allowed=allowed)
+    cosines, rows = neighbours(index, queries, 5, allowed=allowed)
+    monkeypatch.setattr(segment_vectors, "QUERIES_AT_ONCE", 3)
+    block_cosines, block_rows = neighbours(index, queries, 5, allowed=allowed)
     np.testing.assert_array_equal(block_rows, rows)
     np.testing.assert_allclose(block_cosines, cosines, atol=1e-6)
     with pytest.raises(InputError, match="at least one row"):
-        index.neighbours(queries[:0], 5, allowed=allowed)
+        neighbours(index, queries[:0], 5, allowed=allowed)
 
 
 def test_a_query_close_to_rows_that_are_not_allowed(sketched):
@@ -660,9 +668,9 @@ def test_a_query_close_to_rows_that_are_not_allowed(sketched):
     index, earlier = sketched
     query = MANY_VECTORS[:1]
     allowed = np.ones(MANY, dtype=bool)
-    allowed[earlier.neighbours(query, 1400)[1][0]] = False
-    cosines, rows = index.neighbours(query, 5, allowed=allowed)
-    expected_cosines, expected = earlier.neighbours(query, 5, allowed=allowed)
+    allowed[neighbours(earlier, query, 1400)[1][0]] = False
+    cosines, rows = neighbours(index, query, 5, allowed=allowed)
+    expected_cosines, expected = neighbours(earlier, query, 5, allowed=allowed)
     assert set(rows[0]) == set(expected[0])
     np.testing.assert_array_equal(cosines, expected_cosines)
 
@@ -678,8 +686,7 @@ def test_an_index_with_a_sketch_is_edited(tmp_path):
         assert [hit.id for (hit,) in hits][:2] == ["note-2950", "note-7"]
         assert hits[2][0].id not in ("note-8", "note-9")
         index.compact(embed_many)
-    name = f"{index.config['segments'][0]['folder']}/{SKETCH_FILE}"
-    assert name in index.config["files"]
+    assert sketches(index) == [SKETCH_FILE]
     assert len(index) == 2899
 
 
@@ -687,8 +694,8 @@ def test_kinds_and_sizes_without_a_sketch(tmp_path):
     pytest.importorskip("faiss")
     for kind, count in (("flat", MANY), ("binary", MANY), ("ivf", MANY), ("int8", 2000)):
         index = build_many(tmp_path / kind, kind, count)
-        assert SKETCH_FILE not in index.config["files"]
-        assert not (tmp_path / kind / SKETCH_FILE).exists()
+        assert not sketches(index)
+        assert not list(index.folder.rglob(SKETCH_FILE))
     narrow = CorpusIndex.build(
         tmp_path / "narrow",
         [f"number {i}" for i in range(MANY)],
@@ -697,14 +704,14 @@ def test_kinds_and_sizes_without_a_sketch(tmp_path):
         "int8",
         truncate_dim=16,
     )
-    assert SKETCH_FILE not in narrow.config["files"]
+    assert not sketches(narrow)
 
 
 @pytest.mark.parametrize("damage", ["truncated", "missing", "other size"])
 def test_a_damaged_sketch_of_sentences_is_refused(tmp_path, damage):
     pytest.importorskip("faiss")
     build_many(tmp_path / "index", "int8")
-    sketch = tmp_path / "index" / SKETCH_FILE
+    sketch = tmp_path / "index" / "segment-0" / SKETCH_FILE
     if damage == "truncated":
         os.truncate(sketch, 100)
     elif damage == "missing":
@@ -712,7 +719,7 @@ def test_a_damaged_sketch_of_sentences_is_refused(tmp_path, damage):
     else:
         write_index(build_sketch(MANY_VECTORS[:2500]), sketch)
         config = parse_json((tmp_path / "index" / "index.json").read_text())
-        config["files"][SKETCH_FILE] = sha256(sketch)
+        config["segments"][0]["files"][SKETCH_FILE] = sha256(sketch)
         (tmp_path / "index" / "index.json").write_text(config_text(config))
     with pytest.raises(InputError, match=SKETCH_FILE):
         CorpusIndex.load(tmp_path / "index")

@@ -11,7 +11,8 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.open import open_file, sha256
 from fairseq_lxsr.files.records import parse_json
 from fairseq_lxsr.search import CorpusIndex
-from fairseq_lxsr.search.index_folder import IndexFolder, IndexSettings, write_index_folder
+from fairseq_lxsr.search.index_config import IndexSettings
+from fairseq_lxsr.search.index_folder import IndexFolder, write_index_folder
 
 VECTORS = np.random.default_rng(0).standard_normal((400, 16)).astype(np.float32)
 
@@ -42,15 +43,12 @@ def test_blocks_of_any_size_write_the_same_index(tmp_path):
             1: (10, SENTENCES[1]),
             399: (408, SENTENCES[399]),
         }
-        first = tmp_path / "1"
+        first = tmp_path / "1" / "segment-0"
         for name in ("index.faiss", "sentences.txt", "offsets.npy", "lines.npy"):
-            assert (folder / name).read_bytes() == (first / name).read_bytes()
+            assert (folder / "segment-0" / name).read_bytes() == (first / name).read_bytes()
 
 
-def test_an_index_of_an_earlier_version_that_a_kill_left_under_its_hidden_name_is_found(folder):
-    config = parse_json((folder / "index.json").read_text())
-    del config["stamps"]
-    (folder / "index.json").write_text(json.dumps(config))
+def test_an_index_that_a_kill_left_under_its_hidden_name_is_found(folder):
     folder.rename(folder.with_name(".index.machine.7.x.old"))
     assert len(CorpusIndex.load(folder)) == len(SENTENCES)
 
@@ -82,9 +80,9 @@ def test_nothing_half_built_is_left(tmp_path, sentences, encode, error, message)
     [
         ("index.json", None, r"not an index, .*index\.json"),
         ("", None, "index: not an index"),
-        ("sentences.txt", "changed", r"sentences\.txt"),
+        ("segment-0/sentences.txt", "changed", r"sentences\.txt"),
         ("index.json", {"format_version": 9}, "format 9"),
-        ("index.json", {"files": []}, "not an index"),
+        ("index.json", {"segments": {}}, "not an index"),
         ("index.json", "{}", "not an index"),
     ],
 )
@@ -106,14 +104,14 @@ def test_untouched_files_are_not_hashed_again(folder, tmp_path, monkeypatch):
     """
     built, hashed = folder, []
     monkeypatch.setattr(
-        "fairseq_lxsr.search.segment.sha256",
+        "fairseq_lxsr.search.segment_files.sha256",
         lambda path: hashed.append(path.name) or sha256(path),
     )
     CorpusIndex.load(built)
     assert hashed == []
     CorpusIndex.load(shutil.copytree(built, tmp_path / "copy"))
     assert len(hashed) == 4
-    path = built / "index.faiss"
+    path = built / "segment-0" / "index.faiss"
     before, content = path.stat(), path.read_bytes()
     path.write_bytes(content[:-1] + b"\x00")
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
@@ -143,12 +141,12 @@ def test_an_index_that_is_built_again_while_it_is_loaded_is_one_of_both(
     def replace_then_open(path):
         names.append(path.name)
         if len(names) == opened + 1:
-            for module in ("index_folder", "segment"):
+            for module in ("index_config", "segment_files"):
                 monkeypatch.setattr(f"fairseq_lxsr.search.{module}.open_file", open_file)
             CorpusIndex.build(tmp_path / "index", SENTENCES[:60:-1], encode, "model")
         return open_file(path)
 
-    for module in ("index_folder", "segment"):
+    for module in ("index_config", "segment_files"):
         monkeypatch.setattr(f"fairseq_lxsr.search.{module}.open_file", replace_then_open)
     index = CorpusIndex.load(tmp_path / "index")
     assert len(names) == opened + 1
@@ -161,16 +159,15 @@ def test_an_index_that_is_built_again_while_it_is_loaded_is_one_of_both(
 def test_an_open_index_whose_files_are_overwritten_is_refused(folder, tmp_path, name):
     CorpusIndex.build(tmp_path / "new", ["", *SENTENCES[::-1]], encode, "model")
     index = CorpusIndex.load(folder)
-    shutil.copyfile(tmp_path / "new" / name, folder / name)  # into the file that is open
+    # The file that is open is written, not replaced.
+    shutil.copyfile(tmp_path / "new" / "segment-0" / name, folder / "segment-0" / name)
     with pytest.raises(InputError, match=rf"{name} was overwritten"):
         index.search(SENTENCES[:1], encode, k=1)
     with pytest.raises(InputError, match=name):
         CorpusIndex.load(folder)
 
 
-@pytest.mark.parametrize(
-    "name", ["index.faiss", "sentences.txt", "offsets.npy", "lines.npy", "index.json"]
-)
+@pytest.mark.parametrize("name", ["segment-0/index.faiss", "segment-0/lines.npy", "index.json"])
 def test_a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(folder, name):
     (folder / name).unlink()
     os.mkfifo(folder / name)

@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from fairseq_lxsr.search.lexical import LexicalIndex, Postings, prefixes, words
-
-pytest.importorskip("bm25s")
+from fairseq_lxsr.search.lexical import LEXICAL_FILES, LexicalIndex, Postings, prefixes, words
 
 
 @pytest.mark.parametrize(
@@ -43,8 +41,7 @@ def test_passages_with_more_of_the_words_are_first():
 
 
 def test_the_library_scores_alike():
-    import bm25s
-
+    bm25s = pytest.importorskip("bm25s")
     passages = ["a b c", "a a b", "c d", "e f g a"]
     reference = bm25s.BM25()
     reference.index([passage.split() for passage in passages], show_progress=False)
@@ -58,26 +55,29 @@ def test_a_collection_without_words():
     assert lexical_index(["", "!"]).nearest(["a"], k=2)[1].tolist() == [[-1, -1]]
 
 
-def test_parts_weigh_terms_alike():
-    passages = ["a b c d", "a b e f", "a c g h", "b i j k"]
-    whole = lexical_index(passages)
-    parts = lexical_index(passages[:3], passages[3:])
+def test_parts_and_deleted_documents_change_no_score():
+    passages = ["a b c d", "a b e f g", "a c", "b i j k"]
+    expected = lexical_index(passages)
+    # The last document of the first part is deleted.
+    parts = [Postings.build([*passages[:3], "a c k"]), Postings.build(passages[3:])]
+    index = LexicalIndex(parts, is_alive=np.arange(5) != 3)
     for query in ("a", "b c", "c c k", "x"):
-        expected_scores, expected_rows = whole.nearest([query], k=4)
-        scores, rows = parts.nearest([query], k=4)
+        expected_scores, expected_rows = expected.nearest([query], k=4)
+        scores, rows = index.nearest([query], k=4)
+        rows[rows == 4] = 3
         assert rows.tolist() == expected_rows.tolist()
-        # All passages have the same length, so that the mean length is the same in each part.
-        np.testing.assert_allclose(scores, expected_scores, rtol=1e-5)
+        np.testing.assert_array_equal(scores, expected_scores)
 
 
 def test_saved_postings_are_those_that_were_built(tmp_path):
     postings = Postings.build(["b a a", "a c", ""])
     postings.save(tmp_path)
-    names = ("terms", "term-passages", "term-scores")
-    opened = Postings(*(np.load(tmp_path / f"{name}.npy") for name in names), 3)
+    opened = Postings(*(np.load(tmp_path / name) for name in LEXICAL_FILES))
     for term in ("a", "b", "c", "d"):
-        found = postings.range_of(term)
-        assert opened.range_of(term) == found
-    assert sorted(opened.passages[opened.range_of("a")].tolist()) == [0, 1]
-    assert len(opened.passages[opened.range_of("c")]) == 1
-    assert len(opened.passages[opened.range_of("d")]) == 0
+        assert opened.range_of(term) == postings.range_of(term)
+    places = opened.range_of("a")
+    assert opened.documents[places].tolist() == [0, 1]
+    assert opened.counts[places].tolist() == [2, 1]
+    assert len(opened.documents[opened.range_of("c")]) == 1
+    assert len(opened.documents[opened.range_of("d")]) == 0
+    assert opened.totals.tolist() == [3, 2, 0]

@@ -12,12 +12,16 @@ from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.embeddings import ModelFolder, Text
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.open import sha256
-from fairseq_lxsr.search import CorpusIndex, segment
+from fairseq_lxsr.search import CorpusIndex, segment_writer
 from fairseq_lxsr.search import passages as ranking
 from fairseq_lxsr.search.lexical import LEXICAL_FILES, Postings
 from fairseq_lxsr.search.passages import Candidate, PassageRanker
-from fairseq_lxsr.search.reranker import Reranker
-from fairseq_lxsr.search.segment_files import PIECE_ENDS_FILE, PIECES_FILE, SKETCH_FILE
+from fairseq_lxsr.search.segment_files import (
+    PIECE_ENDS_FILE,
+    PIECE_TYPE,
+    PIECES_FILE,
+    SKETCH_FILE,
+)
 from fairseq_lxsr.search.splitting import passage_rows, sentence_spans, windows
 
 SENTENCES = list(dict.fromkeys(english for english, _ in toy.sentences(300, seed=3)))
@@ -237,7 +241,7 @@ def test_windows_without_pieces_have_their_cosine(encoder):
 
 
 def test_stored_pieces_give_the_hits_of_the_text(encoder, tmp_path):
-    """An index built with a function stores no pieces, as indexes of earlier versions."""
+    """An index built with a function stores no pieces."""
     texts = [*PASSAGES, LONG]
     ids = [str(number) for number in range(len(texts))]
     stored = CorpusIndex.build(tmp_path / "stored", texts, encoder, ids=ids, passages=True)
@@ -290,7 +294,7 @@ def test_a_search_with_pieces_reads_only_the_text_of_hits(encoder, tmp_path, mon
 def test_damaged_pieces_are_refused(encoder, tmp_path, name):
     folder = tmp_path / "index"
     CorpusIndex.build(folder, PASSAGES[:3], encoder, passages=True)
-    with open(folder / name, "r+b") as stream:
+    with open(folder / "segment-0" / name, "r+b") as stream:
         stream.seek(-1, 2)
         stream.write(b"\x7f")
     with pytest.raises(InputError, match=name):
@@ -302,12 +306,13 @@ def test_pieces_that_the_model_does_not_have_are_refused(encoder, tmp_path, piec
     """Another program may write a folder that is right in itself."""
     folder = tmp_path / "index"
     CorpusIndex.build(folder, PASSAGES[:3], encoder, passages=True)
-    pieces = np.fromfile(folder / PIECES_FILE, segment.PIECE_TYPE)
-    np.full_like(pieces, piece).tofile(folder / PIECES_FILE)
+    pieces_file = folder / "segment-0" / PIECES_FILE
+    pieces = np.fromfile(pieces_file, PIECE_TYPE)
+    np.full_like(pieces, piece).tofile(pieces_file)
     path = folder / "index.json"
     config = json.loads(path.read_text())
-    config["files"][PIECES_FILE] = sha256(folder / PIECES_FILE)
-    del config["crc32"], config["stamps"]
+    config["segments"][0]["files"][PIECES_FILE] = sha256(pieces_file)
+    del config["crc32"]
     path.write_text(json.dumps(config))
     with pytest.raises(InputError, match=f"{piece:,}.*build the index again"):
         CorpusIndex.load(folder).search(SENTENCES[9], encoder, k=1)
@@ -347,12 +352,12 @@ def test_all_kinds_and_all_passages(encoder, tmp_path):
 @pytest.mark.parametrize("kind", ["float16", "int8", "binary"])
 def test_a_sketch_finds_what_a_flat_index_finds(encoder, tmp_path, monkeypatch, kind):
     pytest.importorskip("faiss")
-    monkeypatch.setattr(segment, "MIN_SKETCH_ROWS", 20)
+    monkeypatch.setattr(segment_writer, "MIN_SKETCH_ROWS", 20)
     ids = [f"note-{number}" for number in range(21)]
     texts = [*PASSAGES, LONG]
     flat = CorpusIndex.build(tmp_path / "flat", texts, encoder, ids=ids, passages=True)
     index = CorpusIndex.build(tmp_path / "index", texts, encoder, kind=kind, ids=ids, passages=True)
-    assert (tmp_path / "index" / SKETCH_FILE).is_file()
+    assert SKETCH_FILE in {path.name for path in index.files}
     opened = CorpusIndex.load(tmp_path / "index")
     queries = [SENTENCES[9], SENTENCES[150], SENTENCES[250]]
     for where in (None, ids[::2], ["note-1"], []):
@@ -367,16 +372,15 @@ def test_a_sketch_finds_what_a_flat_index_finds(encoder, tmp_path, monkeypatch, 
     assert "note-2" not in {hit.id for hit in index.search(SENTENCES[9], k=21)}
     index.compact()
     assert index.search(SENTENCES[150], k=1)[0].id == "note-20"
-    name = f"{index.config['segments'][0]['folder']}/{SKETCH_FILE}"
-    assert name in index.config["files"]
+    assert SKETCH_FILE in {path.name for path in index.files}
 
 
 def test_a_damaged_sketch_is_refused(encoder, tmp_path, monkeypatch):
     pytest.importorskip("faiss")
-    monkeypatch.setattr(segment, "MIN_SKETCH_ROWS", 20)
+    monkeypatch.setattr(segment_writer, "MIN_SKETCH_ROWS", 20)
     folder = tmp_path / "index"
     CorpusIndex.build(folder, [*PASSAGES, LONG], encoder, kind="int8", passages=True)
-    with open(folder / SKETCH_FILE, "r+b") as stream:
+    with open(folder / "segment-0" / SKETCH_FILE, "r+b") as stream:
         stream.truncate(100)
     with pytest.raises(InputError, match=SKETCH_FILE):
         CorpusIndex.load(folder)
@@ -418,7 +422,6 @@ def test_a_passage_without_known_words_is_left_out(encoder, tmp_path):
 
 
 def test_hybrid_adds_to_passages_with_a_rare_word(encoder, tmp_path):
-    pytest.importorskip("bm25s")
     passages = [*PASSAGES, f"{SENTENCES[200]} zzyzx {SENTENCES[201]}"]
     index = CorpusIndex.build(tmp_path / "index", passages, encoder, passages=True)
     plain = index.search("zzyzx dog", k=21)
@@ -439,7 +442,7 @@ def test_a_flat_index_compares_windows_and_then_their_sentences(encoder, tmp_pat
     assert len(stored.window_starts) == len(spans) + 1
     queries = encoder.embed(Text([SENTENCES[9], SENTENCES[130]]))
     units = queries / np.linalg.norm(queries, axis=1, keepdims=True)
-    all_cosines = units @ np.array(index.vectors.rows).T
+    all_cosines = units @ np.array(stored.segments[0].vectors.index.rows).T
     starts = stored.window_starts
     k = 2
     allowed = np.arange(len(texts)) != 2
@@ -463,7 +466,6 @@ def test_a_flat_index_compares_windows_and_then_their_sentences(encoder, tmp_pat
 
 
 def test_stored_terms_are_edited_with_the_index(encoder, tmp_path, monkeypatch):
-    pytest.importorskip("bm25s")
     texts = [*PASSAGES[:6], "The zzyzx is a dog. It barks at the horses."]
     ids = [str(number) for number in range(len(texts))]
     plain = CorpusIndex.build(tmp_path / "plain", texts, encoder, ids=ids, passages=True)
@@ -489,20 +491,13 @@ def test_stored_terms_are_edited_with_the_index(encoder, tmp_path, monkeypatch):
 
 
 def test_damaged_terms_are_refused(encoder, tmp_path):
-    pytest.importorskip("bm25s")
     folder = tmp_path / "index"
     CorpusIndex.build(folder, PASSAGES[:3], encoder, passages=True, hybrid=True)
-    with open(folder / LEXICAL_FILES[1], "r+b") as stream:
+    with open(folder / "segment-0" / LEXICAL_FILES[1], "r+b") as stream:
         stream.seek(-1, 2)
         stream.write(b"\xff")
     with pytest.raises(InputError, match=LEXICAL_FILES[1]):
         CorpusIndex.load(folder)
-
-
-def test_terms_need_passages(encoder, tmp_path):
-    with pytest.raises(InputError, match="hybrid"):
-        CorpusIndex.build(tmp_path / "index", PASSAGES, encoder, hybrid=True)
-    assert not (tmp_path / "index").exists()
 
 
 def test_hits_below_the_threshold_are_left_out(index):
@@ -514,14 +509,12 @@ def test_hits_below_the_threshold_are_left_out(index):
         index.search("dog", score_threshold=float("nan"))
 
 
-def test_what_does_not_fit_together(index, encoder, tmp_path):
-    plain = CorpusIndex.build(tmp_path / "plain", SENTENCES[:5], encoder)
-    with pytest.raises(InputError, match=r"--rerank .*index of passages"):
-        index.search("dog", k=1, reranker=Reranker(encoder, 10))
-    with pytest.raises(InputError, match=r"--hybrid .*plain"):
-        plain.search("dog", k=1, hybrid=True)
-    with pytest.raises(InputError, match="k is 0"):
-        index.search("dog", k=0)
+@pytest.mark.parametrize("passages", [False, True])
+def test_counts_below_one_are_refused(encoder, tmp_path, passages):
+    index = CorpusIndex.build(tmp_path / "index", SENTENCES[:5], encoder, passages=passages)
+    for options, message in (({"k": 0}, "k is 0"), ({"probes": 0}, "probes is 0")):
+        with pytest.raises(InputError, match=message):
+            index.search("dog", **options)
 
 
 # -- commands
@@ -533,7 +526,7 @@ def test_commands(folder, tmp_path):
     path = tmp_path / "index"
     built = lxsr_here("index", "--model", folder, "--input", text, "--output", path, "--passages")
     assert "20 passages" in built.stdout
-    assert (path / PIECES_FILE).is_file()
+    assert (path / "segment-0" / PIECES_FILE).is_file()
     done = lxsr_here("search", "--index", path, "--k", "1", SENTENCES[9])
     assert done.stdout.splitlines()[1].endswith(f"  3  {SENTENCES[9]}")
     done = lxsr_here("search", "--index", path, "--k", "1", "--json", SENTENCES[9])
@@ -544,22 +537,22 @@ def test_commands(folder, tmp_path):
     assert (query, line, passage, match) == (SENTENCES[9], "3", PASSAGES[2], SENTENCES[9])
     done = lxsr_here("search", "--index", path, "--threshold", "9", SENTENCES[9])
     assert done.stdout.splitlines() == [SENTENCES[9]]
+    done = lxsr_here("search", "--index", path, "--k", "1", "--rerank", "10", SENTENCES[9])
+    assert done.stdout.splitlines()[1].endswith(f"  3  {SENTENCES[9]}")
     refused(
-        lxsr_here("search", "--index", path, "--rerank", "10", "dog", check=False),
-        "--rerank",
-        path,
+        lxsr_here("search", "--index", path, "--rerank", "1", "--k", "2", "dog", check=False),
+        "--rerank 1",
+        "2",
     )
 
 
-def test_commands_for_hybrid_search(folder, tmp_path):
-    pytest.importorskip("bm25s")
-    text = tmp_path / "passages.txt"
-    text.write_text("".join(f"{passage}\n" for passage in PASSAGES[:5]))
+@pytest.mark.parametrize("unit", [(), ("--passages",)], ids=["sentences", "passages"])
+def test_commands_for_hybrid_search(folder, tmp_path, unit):
+    text = tmp_path / "text"
+    lines = [*SENTENCES[:20], "The zzyzx dog sleeps."]
+    text.write_text("".join(f"{line}\n" for line in lines))
     path = tmp_path / "index"
-    build = ("index", "--model", folder, "--input", text, "--output", path, "--hybrid")
-    refused(lxsr_here(*build, check=False), "--hybrid", "--passages")
-    assert not path.exists()
-    lxsr_here(*build, "--passages")
-    assert (path / LEXICAL_FILES[0]).is_file()
-    done = lxsr_here("search", "--index", path, "--k", "1", "--hybrid", SENTENCES[9])
-    assert done.stdout.splitlines()[1].endswith(f"  3  {SENTENCES[9]}")
+    lxsr_here("index", "--model", folder, "--input", text, "--output", path, "--hybrid", *unit)
+    assert LEXICAL_FILES[0] in {file.name for file in CorpusIndex.load(path).files}
+    done = lxsr_here("search", "--index", path, "--k", "1", "--hybrid", "zzyzx dog")
+    assert done.stdout.splitlines()[1].endswith("  The zzyzx dog sleeps.")

@@ -1,6 +1,5 @@
 """Re-ranking from text: over an index, in protocols, and what is refused."""
 
-import json
 import re
 
 import numpy as np
@@ -110,16 +109,7 @@ def test_an_index_returns_the_best_of_more(encoder, index):
         index.search(queries, encoder.embed, k=10, reranker=reranker)
 
 
-def test_shards_are_searched_as_one(encoder, index, tmp_path):
-    for name, part, first in (("a", FRENCH[:50], 0), ("b", FRENCH[50:], 50)):
-        CorpusIndex.build(tmp_path / name, part, encoder.embed, encoder.fingerprint, first=first)
-    manifest = {"version": 1, "shards": [{"name": "a"}, {"name": "b"}]}
-    (tmp_path / "shards.json").write_text(json.dumps(manifest))
-    found = []
-    for whole in (index, CorpusIndex.load(tmp_path)):
-        hits = whole.search(ENGLISH[:30], encoder.embed, 2, reranker=Reranker(encoder, 9))
-        found.append([[hit.line for hit in row] for row in hits])
-    assert found[0] == found[1]
+def test_fewer_sentences_than_are_reranked(encoder, tmp_path):
     few = CorpusIndex.build(tmp_path / "few", FRENCH[:3], encoder.embed, encoder.fingerprint)
     assert len(few.search(ENGLISH[:1], encoder.embed, 5, reranker=Reranker(encoder, 9))[0]) == 3
 

@@ -230,7 +230,6 @@ def test_wrong_requests_are_told_why(address, content, status, said):
 
 @needs_server
 def test_search_of_passages(encoder, tmp_path):
-    pytest.importorskip("bm25s")
     passages = [" ".join(TEXTS), "Four green fish hear the mouse. Six black horses find a bird."]
     index = CorpusIndex.build(tmp_path / "index", passages, encoder, passages=True)
     with serving(encoder, index) as address:
@@ -256,8 +255,15 @@ def test_a_passage_is_added_over_http(encoder, tmp_path):
 
 
 @needs_server
-def test_hybrid_needs_passages(address):
-    assert ask(f"{address}/search", {"query": "a", "hybrid": True})[0] == 400
+def test_words_are_searched_among_sentences(address):
+    query = {"query": TEXTS[0], "k": 1}
+    scores = []
+    for hybrid in (False, True):
+        status, answer = ask(f"{address}/search", {**query, "hybrid": hybrid})
+        [hit] = answer["results"][0]["hits"]
+        assert (status, hit["text"]) == (200, TEXTS[0])
+        scores.append(hit["score"])
+    assert scores[1] > scores[0] + 0.01
 
 
 @needs_server

@@ -262,8 +262,11 @@ def test_stored_vectors_are_compared(kind, tolerance, tmp_path):
     write_index(built(kind), tmp_path / "index")
     rows = np.array([7, 1999, 0, 7])
     [unit] = normalise_rows(QUERIES[:1])
-    cosines = stored_cosines(read_index(tmp_path / "index"), rows, unit)
+    index = read_index(tmp_path / "index")
+    cosines = stored_cosines(index, rows, unit)
     np.testing.assert_allclose(cosines, normalise_rows(CANDIDATES)[rows] @ unit, atol=tolerance)
+    all_cosines = stored_cosines(index, np.arange(len(CANDIDATES)), unit)
+    np.testing.assert_array_equal(cosines, all_cosines[rows])
 
 
 def test_a_sketch_finds_the_nearest_among_its_candidates(tmp_path):

@@ -97,18 +97,16 @@ def test_tsv_and_signature(files):
 
 
 def test_bm25_finds_words(files):
-    pytest.importorskip("bm25s")
     options = dict(zip(("queries", "passages", "relevant"), files, strict=True))
     protocol = Passages(**options, metric=("nn", "bm25"))
     _, [score] = protocol.plan().measure(Vectors(VECTORS))
     assert score.task == "queries->passages"
     assert score.values["R@1"] == 100
     assert score.signature.startswith("passages|metric:bm25-k1.5-b0.75|")
-    assert "|model:bm25s-" in score.signature
+    assert "|model:bm25|" in score.signature
 
 
 def test_an_index_of_passages_is_measured(files, tmp_path):
-    pytest.importorskip("bm25s")
     folder = random_model.write_model(tmp_path / "m", gated=True, num_layers=0)
     encoder = ModelFolder(SentenceEncoder.from_pretrained(folder))
     options = dict(zip(("queries", "passages", "relevant"), files, strict=True))

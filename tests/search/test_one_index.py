@@ -1,0 +1,276 @@
+"""One index, whoever wrote its segments: a process, edits of it, or shards on a cluster."""
+
+import os
+import random
+
+import numpy as np
+import pytest
+import random_model
+import toy
+
+from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.cluster import index_shards
+from fairseq_lxsr.embeddings import ModelFolder
+from fairseq_lxsr.search import CorpusIndex, IndexOptions
+from fairseq_lxsr.search.index_config import config_text, read_config
+from fairseq_lxsr.search.reranker import Reranker
+
+SENTENCES = list(dict.fromkeys(english for english, _ in toy.sentences(300, seed=3)))
+TEXTS = [" ".join(SENTENCES[start : start + 3]) for start in range(0, 240, 3)]
+QUERIES = [SENTENCES[9], "Which red dog follows the cat?", "mouse", f"{SENTENCES[100]} zzyzx"]
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting_for_the_disk(monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "m"
+    folder = random_model.write_model(path, gated=True, num_layers=0)
+    return ModelFolder(SentenceEncoder.from_pretrained(folder), show_progress=False)
+
+
+class LocalWorkers:
+    """Runs the tasks of a cluster in this process."""
+
+    shard_lines = 30
+
+    def __init__(self, encoder):
+        self._encoder = encoder
+        self.model = encoder.fingerprint
+
+    def run(self, tasks):
+        for task in tasks:
+            yield task, task(lambda: self._encoder)
+
+
+def embed_of(encoder):
+    return encoder.embed
+
+
+def build_shards(folder, texts, encoder, **options):
+    """Build an index in shards, as workers of a cluster do."""
+    options["model_folder"] = str(encoder.encoder.folder)
+    index_shards(texts, folder, embed_of, LocalWorkers(encoder), IndexOptions(**options))
+    return CorpusIndex.load(folder)
+
+
+def all_hits(index, encoder, where=None):
+    """Hits of each combination of words and re-ranking, with and without a condition."""
+    hits = []
+    for hybrid in (False, True):
+        for reranker in (None, Reranker(encoder, 12)):
+            options = {"hybrid": hybrid, "reranker": reranker, "where": where}
+            hits.append(index.search(QUERIES, encoder, k=8, **options))
+    return hits
+
+
+# -- shards
+
+
+@pytest.mark.parametrize("passages", [False, True])
+def test_shards_find_what_one_process_finds(encoder, tmp_path, passages):
+    texts = ["", *TEXTS[:40], " ", "\u4e00", *TEXTS[40:]]
+    whole = CorpusIndex.build(tmp_path / "whole", texts, encoder, passages=passages, hybrid=True)
+    shards = build_shards(tmp_path / "shards", texts, encoder, passages=passages, hybrid=True)
+    assert len(shards.config["segments"]) == 3
+    assert (len(shards), shards.ids) == (len(whole), whole.ids)
+    for where in (None, whole.ids[::3], [], lambda name: name.endswith("7")):
+        assert all_hits(shards, encoder, where) == all_hits(whole, encoder, where)
+
+
+@pytest.mark.parametrize("passages", [False, True])
+def test_an_index_of_shards_is_edited(encoder, tmp_path, passages):
+    options = {"passages": passages, "hybrid": True}
+    whole = CorpusIndex.build(tmp_path / "whole", TEXTS[:70], encoder, **options)
+    shards = build_shards(tmp_path / "shards", TEXTS[:70], encoder, **options)
+    reader = CorpusIndex.load(shards.folder)
+    before = all_hits(reader, encoder)
+    edits = (
+        lambda index: index.add(TEXTS[70:]),
+        lambda index: index.update(["5", "40"], [f"{SENTENCES[280]} zzyzx", SENTENCES[281]]),
+        lambda index: index.delete(["1", "33", "75"]),
+        lambda index: index.compact(),
+    )
+    for edit in edits:
+        edit(whole)
+        edit(shards)
+        assert all_hits(shards, encoder) == all_hits(whole, encoder)
+    assert shards.ids == whole.ids
+    assert shards.is_current()
+    # The folders of the shards are gone; an index that was open before keeps its files.
+    assert [path.name for path in shards.folder.iterdir() if path.is_dir()] == [
+        shards.config["segments"][0]["folder"]
+    ]
+    assert not reader.is_current()
+    assert all_hits(reader, encoder) == before
+
+
+def test_shards_are_built_again_over_an_edited_index(encoder, tmp_path):
+    shards = build_shards(tmp_path / "shards", TEXTS, encoder)
+    expected = all_hits(shards, encoder)
+    shards.add([SENTENCES[280]])
+    shards.delete(["3"])
+    again = build_shards(tmp_path / "shards", TEXTS, encoder)
+    assert all_hits(again, encoder) == expected
+    listed = {segment["folder"] for segment in again.config["segments"]}
+    assert {path.name for path in again.folder.iterdir() if not path.name.startswith(".")} == {
+        "index.json",
+        *listed,
+    }
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors on Linux")
+def test_an_index_of_2000_segments_takes_few_descriptors(encoder, tmp_path):
+    index = CorpusIndex.build(tmp_path / "index", SENTENCES[:1], encoder)
+    config = read_config(index.folder)
+    (segment,) = config["segments"]
+    config |= {"segments": [segment] * 2000, "sentences": 2000}
+    (index.folder / "index.json").write_text(config_text(config))
+    before = len(os.listdir("/proc/self/fd"))
+    opened = CorpusIndex.load(index.folder)
+    assert len(opened) == 2000
+    assert len(opened.search(SENTENCES[0], encoder, k=5)) == 5
+    assert len(os.listdir("/proc/self/fd")) < before + 10
+
+
+# -- words, re-ranking and conditions
+
+
+def test_words_find_sentences(encoder, tmp_path):
+    sentences = [*SENTENCES[:150], "The zzyzx sleeps near the horse."]
+    index = CorpusIndex.build(tmp_path / "index", sentences, encoder, hybrid=True)
+    query = "zzyzx horse"
+    plain = {hit.line: hit.score for hit in index.search(query, encoder, k=151)}
+    hits = index.search(query, encoder, k=151, hybrid=True)
+    gains = {hit.line: hit.score - plain[hit.line] for hit in hits}
+    assert max(gains, key=gains.get) == 150
+    # Sentences without a word of the query keep their cosine.
+    for hit in hits:
+        has_word = "horse" in hit.text or "zzyzx" in hit.text
+        assert (gains[hit.line] > 1e-4) == has_word
+        assert hit.match == ""
+
+
+def test_stored_words_are_those_of_the_text(encoder, tmp_path):
+    stored = CorpusIndex.build(tmp_path / "stored", SENTENCES[:90], encoder, hybrid=True)
+    plain = CorpusIndex.build(tmp_path / "plain", SENTENCES[:90], encoder)
+    for edit in (lambda index: index.delete(["4", "5"]), lambda index: index.compact()):
+        edit(stored)
+        edit(plain)
+        assert all_hits(stored, encoder) == all_hits(plain, encoder)
+
+
+def test_the_weights_of_words_leave_out_deleted_passages(encoder, tmp_path):
+    old = [f"The ferry number {number} leaves the old harbour at noon." for number in range(40)]
+    new = ["The ferry to the island sails in winter.", "The pool is closed in winter.", *TEXTS]
+    ids = [f"note-{number}" for number in range(len(old) + len(new))]
+    options = {"passages": True, "hybrid": True}
+    edited = CorpusIndex.build(tmp_path / "edited", old + new, encoder, ids=ids, **options)
+    edited.delete(ids[:40])
+    fresh = CorpusIndex.build(tmp_path / "fresh", new, encoder, ids=ids[40:], **options)
+    query = "Is the ferry closed?"
+    expected = fresh.search(query, encoder, hybrid=True)
+    hits = edited.search(query, encoder, hybrid=True)
+    assert [(hit.id, hit.score) for hit in hits] == [(hit.id, hit.score) for hit in expected]
+
+
+def test_passages_are_reranked_by_their_best_sentence(encoder, tmp_path):
+    index = CorpusIndex.build(tmp_path / "index", TEXTS[:20], encoder, passages=True)
+    reranker = Reranker(encoder, 10, weight=0.5)
+    for query in QUERIES[:3]:
+        candidates = index.search(query, encoder, k=10)
+        matches = [hit.match for hit in candidates]
+        scores = np.array([[hit.score for hit in candidates]])
+        ranks = np.arange(10)[None]
+        expected = reranker.scores(
+            [query], lambda rows, m=matches: [m[r] for r in rows], scores, ranks
+        )
+        hits = index.search(query, encoder, k=4, reranker=reranker)
+        order = np.argsort(-expected[0], kind="stable")[:4]
+        assert [hit.id for hit in hits] == [candidates[number].id for number in order]
+        assert [hit.match for hit in hits] == [matches[number] for number in order]
+        np.testing.assert_allclose([hit.score for hit in hits], expected[0][order], rtol=1e-6)
+
+
+@pytest.mark.parametrize("passages", [False, True])
+def test_a_condition_with_every_ranking(encoder, tmp_path, passages):
+    index = CorpusIndex.build(tmp_path / "index", TEXTS, encoder, passages=passages)
+    index.delete(["2"])
+    names = [str(number) for number in range(1, 40)]
+    for hybrid in (False, True):
+        for reranker in (None, Reranker(encoder, 80)):
+            options = {"k": 80, "hybrid": hybrid, "reranker": reranker}
+            for where in (names, lambda name: int(name) < 40):
+                for query in QUERIES:
+                    hits = index.search(query, encoder, where=where, **options)
+                    assert {hit.id for hit in hits} == set(names) - {"2"}
+                    # The weights of the pieces of a query depend on the passages compared.
+                    if not passages:
+                        full = index.search(query, encoder, **options)
+                        assert hits == [hit for hit in full if hit.id in names]
+
+
+# -- random edits
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["flat", "float16", "int8"])
+@pytest.mark.parametrize("passages", [False, True])
+@pytest.mark.parametrize(("seed", "count"), [(1, 60)])
+def test_random_edits_give_the_hits_of_a_fresh_index(
+    encoder, tmp_path, kind, passages, seed, count
+):
+    """To the last bit; rounded kinds after compaction, because edits do not round vectors."""
+    pytest.importorskip("faiss")
+    rng = random.Random(seed)
+    pool = TEXTS if passages else SENTENCES
+    options = {"kind": kind, "passages": passages, "hybrid": True}
+    texts = {str(number + 1): text for number, text in enumerate(pool[:40])}
+    index = build_shards(tmp_path / "index", texts.values(), encoder, **options)
+    next_line = 41
+    num_compared = 0
+    for number in range(count):
+        edit = rng.choice(["add", "update", "delete", "compact"])
+        names = rng.sample(sorted(texts), min(rng.randint(1, 6), len(texts)))
+        if edit == "add":
+            new = rng.choices(pool, k=rng.randint(1, 6))
+            index.add(new)
+            texts |= {str(next_line + place): text for place, text in enumerate(new)}
+            next_line += len(new)
+        elif edit == "update":
+            new = rng.choices([*pool, "A zzyzx dog sleeps. It sees the mouse."], k=len(names))
+            index.update(names, new)
+            # An updated document is the last in the index; hits with equal scores are in its order.
+            for name, text in zip(names, new, strict=True):
+                del texts[name]
+                texts[name] = text
+        elif edit == "delete" and len(texts) > 20:
+            index.delete(names)
+            for name in names:
+                del texts[name]
+        elif edit == "compact":
+            index.compact()
+        is_compact = len(index.config["segments"]) == 1 and index.config["deleted"] is None
+        if kind != "flat" and not (edit == "compact" and is_compact):
+            continue
+        assert list(texts) == index.ids
+        fresh = CorpusIndex.build(
+            tmp_path / "fresh", texts.values(), encoder, ids=list(texts), **options
+        )
+        where = set(rng.sample(sorted(texts), len(texts) // 2))
+        for condition in (None, where):
+            hits = without_lines(all_hits(index, encoder, condition))
+            assert hits == without_lines(all_hits(fresh, encoder, condition)), (number, edit)
+            num_compared += 1
+    assert num_compared >= 20
+
+
+def without_lines(hits):
+    """Scores, ids, texts and matches; a fresh index has different line numbers."""
+    return [
+        [[(hit.score, hit.id, hit.text, hit.match) for hit in row] for row in hits_of_ranking]
+        for hits_of_ranking in hits
+    ]
