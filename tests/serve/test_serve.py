@@ -642,7 +642,7 @@ def test_what_cannot_be_served_is_refused(tmp_path):
 
 
 @needs_server
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "::ffff:0.0.0.0"])
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
 @pytest.mark.parametrize("key", [None, ""])
 def test_a_server_for_other_machines_needs_a_key(monkeypatch, host, key):
     """The container listens on all addresses, of which `docker run -p` opens the port."""

@@ -54,7 +54,7 @@ def test_a_run_resumes_with_another_update_freq(tmp_path, toy_work):
     """At the end of an epoch, of which fewer batches are left than an update has."""
     data = toy_work / "data-bin"
     flags = ("--disable-validation", "--no-epoch-checkpoints")
-    train_here(data, tmp_path, *flags, max_update="27")
+    train_here(data, tmp_path, *flags, max_update="28")
     done = train_here(data, tmp_path, *flags, max_update="30", update_freq="9")
     assert done.returncode == 0, done.stderr
     state = read_checkpoint(tmp_path / "checkpoint_last.pt")
