@@ -11,8 +11,9 @@ WORKDIR /source
 COPY . .
 # fairseq is installed as in CONTRIBUTING.md: without its dependencies, and nothing is compiled.
 RUN python3 -m venv /opt/lxsr \
-    && /opt/lxsr/bin/pip install --no-cache-dir -c constraints.txt setuptools wheel ".[faiss,prepare,report,train]" \
-    && READTHEDOCS=1 /opt/lxsr/bin/pip install --no-cache-dir --no-deps --no-build-isolation -r fairseq_lxsr/recipes/fairseq.txt
+    && /opt/lxsr/bin/pip install --no-cache-dir --require-hashes -r locks/train.txt \
+    && /opt/lxsr/bin/pip install --no-cache-dir --no-deps --no-build-isolation . \
+    && READTHEDOCS=1 /opt/lxsr/bin/pip install --no-cache-dir --no-deps --no-build-isolation --require-hashes -r fairseq_lxsr/recipes/fairseq.txt
 ENV PATH=/opt/lxsr/bin:$PATH HOME=/tmp PYTHONUNBUFFERED=1
 WORKDIR /work
 ENTRYPOINT ["lxsr"]

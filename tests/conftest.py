@@ -23,7 +23,7 @@ import pytest
 import toy
 from forks import FAIRSEQ, PRELOADED, start
 
-# A missing folder such as work/model could be a model on a hub, which no test may ask for.
+# No test may ask a hub.
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 ROOT = Path(__file__).parent.parent

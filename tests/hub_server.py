@@ -48,6 +48,8 @@ class HubServer(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.repositories: dict[str, Repository] = {}
         self.requests: list[str] = []
+        # Maps patterns of paths to answers that replace the right ones: status, content, headers.
+        self.faults: dict[str, tuple[int, object, dict[str, str]]] = {}
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
     @property
@@ -81,6 +83,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         path = self.path.partition("?")[0]
         self.server.requests.append(f"{self.command} {path}")
+        for pattern, (status, content, headers) in self.server.faults.items():
+            if re.fullmatch(pattern, path):
+                self.reply(status, content, **headers)
+                return
         for pattern, method in ROUTES.items():
             match = re.fullmatch(pattern, path)
             if match:

@@ -28,6 +28,11 @@ ROOT = Path(__file__).parent.parent
 PLACEHOLDER = "repository.invalid"
 RELEASE = re.compile(r"^## \[(?P<version>\d[^\]]*)\] - (?P<date>\d{4}-\d\d-\d\d)$", re.M)
 UNRELEASED = re.compile(r"^## \[Unreleased\]\n(?P<entries>.*?)^## ", re.M | re.S)
+# An image of a container, and its digest if there is one.
+IMAGE = re.compile(
+    r"^ *(?:ARG BASE=|FROM |image: )(?P<image>[\w./-]*[/:][\w./:-]+)(?P<digest>@sha256:\w{64})?",
+    re.M,
+)
 # A link to a file of the repository, which an index cannot follow.
 RELATIVE_LINK = re.compile(r"\]\((?!https?:|#)[^)]*\)")
 # Files that git tracks but the source distribution does not contain.
@@ -102,8 +107,8 @@ def document_problems(root: Path) -> list[str]:
 def final_problems(root: Path) -> list[str]:
     """Return what is allowed in development, but not in a release.
 
-    These are addresses that are still placeholders, changes without a release, uncommitted files,
-    and an existing tag.
+    These are addresses that are still placeholders, images without a digest, changes without a
+    release, uncommitted files, and an existing tag.
     """
     problems = []
     for name in ("pyproject.toml", "CITATION.cff"):
@@ -112,6 +117,14 @@ def final_problems(root: Path) -> list[str]:
                 f"{name}: {PLACEHOLDER} is no address; expected that of the repository: "
                 f"sed -i 's#https://{PLACEHOLDER}#https://HOST/OWNER#' {name}"
             )
+    for path in sorted((root / "containers").iterdir()):
+        for match in IMAGE.finditer(path.read_text(encoding="utf-8")):
+            if not match["digest"]:
+                problems.append(
+                    f"containers/{path.name}: {match['image']} has no digest; expected "
+                    f"{match['image']}@sha256:HEX, as `docker buildx imagetools inspect "
+                    f"{match['image']}` prints it"
+                )
     unreleased = UNRELEASED.search(read(root, "CHANGELOG.md"))
     if unreleased and unreleased["entries"].strip():
         problems.append(

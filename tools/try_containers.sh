@@ -31,7 +31,7 @@ if ! images inspect --type image debian:trixie-slim > inspect.log 2>&1; then
 fi
 # shellcheck disable=SC2086
 images build --layers --format docker --pull-never ${OPTIONS:-} \
-    -f "$source/containers/serve.Dockerfile" -t lxsr-serve "$source" > build.log 2>&1 || {
+    --build-arg BASE=debian:trixie-slim -f "$source/containers/serve.Dockerfile" -t lxsr-serve "$source" > build.log 2>&1 || {
     tail build.log >&2
     exit 1
 }

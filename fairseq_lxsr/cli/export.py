@@ -290,6 +290,7 @@ class HubExport(SentenceTransformersExport, CardOptions):
                 raise InputError(f"{name} requires --push ORG/NAME; use both, or neither")
 
     def run(self) -> None:
+        from fairseq_lxsr.encoder.hub import HUB
         from fairseq_lxsr.encoder.pin import PIN, listing_of
         from fairseq_lxsr.export import export_hub, push_to_hub
         from fairseq_lxsr.files.open import sha256
@@ -319,7 +320,7 @@ class HubExport(SentenceTransformersExport, CardOptions):
         print(f"{self.push}: uploaded, {address}")
         revision = f"@{self.revision}" if self.revision else ""
         checksum = sha256(listing_of(Path(self.output)))
-        print(f"load exactly this model as {self.push}{revision}{PIN}{checksum}")
+        print(f"load exactly this model as {HUB}{self.push}{revision}{PIN}{checksum}")
 
 
 # Options and description of each export format.

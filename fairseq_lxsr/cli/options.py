@@ -20,7 +20,8 @@ Filled = TypeVar("Filled")
 
 OUR_MODEL = (
     "model folder from `lxsr export folder`, name of a model in this package, name of a model on a "
-    "hub, ORG/NAME or ORG/NAME@REVISION, or URL of an archive, https://.../NAME.tar.gz#sha256=HEX"
+    "hub, hub:ORG/NAME or hub:ORG/NAME@REVISION, or URL of an archive, "
+    "https://.../NAME.tar.gz#sha256=HEX"
 )
 ANY_MODEL = (
     f"{OUR_MODEL}; word vectors (.vec, .vec.gz); a sentence-transformers folder or a Hugging "

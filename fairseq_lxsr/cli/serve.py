@@ -48,6 +48,7 @@ def run(args: argparse.Namespace) -> None:
         )
     # Loading the model takes seconds, so an unusable address is rejected first.
     with listen(options.host, options.port) as listener:
+        check_access(options, listener)
         serve(args, options, listener)
     say("lxsr serve: stopped")
 
@@ -82,7 +83,7 @@ def serve(args: argparse.Namespace, options: ServeOptions, listener: socket.sock
     encoder = SentenceEncoder.from_pretrained(model, args.device)
     name = options.name or default_name(encoder, model)
     app = make_app(encoder, name, options, index)
-    print_address(name, options.truncate_dim or encoder.output_dim, options, listener)
+    print_address(name, options.truncate_dim or encoder.output_dim, listener)
     server = make_server(app, options.timeout, options.max_connections)
     # After Ctrl-C, uvicorn finishes the running requests and then raises the signal again.
     with suppress(KeyboardInterrupt):
@@ -107,18 +108,21 @@ def default_name(encoder: "SentenceEncoder", model: str) -> str:
     return name_of(encoder.folder)
 
 
-def print_address(
-    name: str, dimension: int, options: ServeOptions, listener: socket.socket
-) -> None:
-    """Print the base URL of the API, and warn if other machines can use it without a key."""
+def check_access(options: ServeOptions, listener: socket.socket) -> None:
+    """Raise an error if other machines could use the server without a key."""
     from fairseq_lxsr.serve.app import is_local
 
-    host, port = listener.getsockname()[:2]
+    host = listener.getsockname()[0]
     if not is_local(host) and not options.api_key:
-        say(
-            f"--host {host}: all machines that can connect may use this server; set {API_KEY} to "
-            "require an API key"
+        raise InputError(
+            f"--host {options.host}: every machine that can connect could use this server; set "
+            f"{API_KEY} to a key that clients must send, or use --host 127.0.0.1"
         )
+
+
+def print_address(name: str, dimension: int, listener: socket.socket) -> None:
+    """Print the base URL of the API."""
+    host, port = listener.getsockname()[:2]
     # In a URL, brackets separate an IPv6 address from the port.
     url_host = host
     if ":" in host:

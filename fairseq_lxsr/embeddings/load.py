@@ -56,7 +56,7 @@ def load(
     exists:
 
     - a model in this package
-    - a model on a hub, as `ORG/NAME` or `ORG/NAME@REVISION`
+    - a model on a hub, as `hub:ORG/NAME` or `hub:ORG/NAME@REVISION`
     - a model folder or the URL of its archive; `#untrained` gives it random weights
     - a file of word vectors, combined by `#mean` (the default), `#sum` or `#idf`
     - a folder of sentence-transformers or of a Hugging Face encoder

@@ -122,7 +122,7 @@ class SentenceEncoder(SentenceTransformersMethods):
 
             encoder = SentenceEncoder.from_pretrained("lxsr-static")
             encoder = SentenceEncoder.from_pretrained("work/en-fr/model", device="cpu")
-            encoder = SentenceEncoder.from_pretrained("ORG/NAME", revision="v1")
+            encoder = SentenceEncoder.from_pretrained("hub:ORG/NAME", revision="v1")
 
         Args:
             folder: name of a packaged model, a model folder written by `lxsr export folder`, the

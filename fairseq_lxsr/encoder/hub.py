@@ -4,13 +4,17 @@ The files are stored in the cache that all libraries of the hub share. Settings 
 apply: HF_HOME, HF_HUB_OFFLINE, HF_ENDPOINT and HF_TOKEN.
 """
 
+import json
 import re
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-from fairseq_lxsr.errors import InputError, first_line
+from fairseq_lxsr.errors import InputError, first_line, say, shown
 from fairseq_lxsr.machine import require
 
+# Start of the name of a model on a hub. Without it, a mistyped path would be sent to the server.
+HUB = "hub:"
 # A name ORGANISATION/MODEL, and the revision that may follow it.
 HUB_NAME = re.compile(
     r"(?P<name>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[^\s@#]+))?", re.ASCII
@@ -21,6 +25,16 @@ DATA_ENDINGS = (".safetensors", ".json", ".txt", ".model")
 DOWNLOADED = [*(f"*{ending}" for ending in DATA_ENDINGS), "README.md", "LICENSE.md"]
 # Formats of other tools, which may be larger than the model itself.
 NOT_DOWNLOADED = ["onnx/*", "openvino/*"]
+# Seconds to wait for a server, where huggingface_hub would wait for ever.
+TIMEOUT = 10
+# Part of all addresses that describe a model and list its files.
+API = "/api/models/"
+COMMIT = re.compile("[0-9a-f]{40}")
+DIGEST = re.compile("[0-9a-f-]{1,128}", re.IGNORECASE)
+ETAG = re.compile(f'(W/)?"?{DIGEST.pattern}"?', re.IGNORECASE)
+# Values that huggingface_hub uses as names of files: in the headers of a file, and in rows of JSON.
+HEADERS = {"ETag": ETAG, "X-Linked-ETag": ETAG, "X-Repo-Commit": COMMIT}
+FIELDS = {"sha": COMMIT, "oid": DIGEST, "xetHash": DIGEST}
 
 
 @cache
@@ -37,42 +51,160 @@ def download_model(name: str, revision: str | None = None) -> Path:
     Raises:
         InputError: if huggingface_hub is missing, the model does not exist, or the download fails.
     """
-    require("huggingface_hub", "hub", f"{name}: no such model folder; a download from a hub")
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import EntryNotFoundError, HTTPError, XetDownloadError
+    require("huggingface_hub", "hub", f"{HUB}{name}: a download from a hub")
+    from huggingface_hub import constants
+
+    _guard_client()
+    try:
+        cached = _snapshot(name, revision, local_files_only=True)
+    except InputError:
+        cached = None
+    if cached is not None and cached.name == revision:
+        # The files of a commit never change.
+        return cached
+    folder = _snapshot(name, revision)
+    if folder != cached:
+        say(
+            f"{HUB}{name}: downloaded commit {folder.name} of {constants.ENDPOINT}/{name} to "
+            f"{folder}"
+        )
+    return folder
+
+
+def _snapshot(name: str, revision: str | None, local_files_only: bool = False) -> Path:
+    """Return the folder of a commit in the cache, after a download unless `local_files_only`."""
+    from huggingface_hub import constants, snapshot_download
+    from huggingface_hub.errors import (
+        EntryNotFoundError,
+        FileMetadataError,
+        HTTPError,
+        XetDownloadError,
+    )
 
     try:
         folder = snapshot_download(
-            name, revision=revision, allow_patterns=DOWNLOADED, ignore_patterns=NOT_DOWNLOADED
+            name,
+            revision=revision,
+            allow_patterns=DOWNLOADED,
+            ignore_patterns=NOT_DOWNLOADED,
+            local_files_only=local_files_only,
         )
-    except (EntryNotFoundError, HTTPError, XetDownloadError, ValueError) as error:
-        problem = _describe(error, revision)
-        raise InputError(f"{name}: no such model folder, and {problem}") from None
+    except InputError as error:
+        raise InputError(f"{HUB}{name}: {error}") from None
+    except (EntryNotFoundError, HTTPError, XetDownloadError) as error:
+        raise InputError(f"{HUB}{name}: {_describe(error, revision)}") from None
+    except (
+        AssertionError,
+        AttributeError,
+        FileMetadataError,
+        KeyError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ):
+        # huggingface_hub trusts the types of the values that a server sends.
+        raise InputError(
+            f"{HUB}{name}: the answer of {constants.ENDPOINT} is not as a hub writes it; check "
+            "HF_ENDPOINT and the proxy, or try again"
+        ) from None
     return Path(folder)
+
+
+@cache
+def _guard_client() -> None:
+    """Check all answers that huggingface_hub gets from servers, and limit how long it waits.
+
+    It joins ETags and commits to the path of the cache as the server sends them, so that a server
+    could write anywhere.
+    """
+    from huggingface_hub import set_client_factory
+    from huggingface_hub.utils import _http
+
+    # huggingface_hub has no public function for the present factory, which may be the user's.
+    make_client = _http._GLOBAL_CLIENT_FACTORY
+
+    def make_guarded_client() -> Any:
+        client = make_client()
+        client.event_hooks["request"].append(_limit_wait)
+        client.event_hooks["response"].append(_check_answer)
+        return client
+
+    set_client_factory(make_guarded_client)
+
+
+def _limit_wait(request: Any) -> None:
+    """Set the timeouts of a question about a model, because huggingface_hub sets none."""
+    if request.method != "GET" or API not in request.url.path:
+        return
+    timeouts = request.extensions["timeout"]
+    for phase, seconds in timeouts.items():
+        timeouts[phase] = TIMEOUT if seconds is None else seconds
+
+
+def _check_answer(response: Any) -> None:
+    """Refuse an answer with a commit or a checksum that could be a path."""
+    path = response.request.url.path
+    if response.request.method == "HEAD":
+        for header, pattern in HEADERS.items():
+            _check_digest(path, header, response.headers.get(header), pattern)
+    elif API in path and response.status_code == 200:
+        response.read()
+        data = json.loads(response.content)
+        rows = data if isinstance(data, list) else [data]
+        for row in rows:
+            # Large files have their checksum in a row of their own.
+            for part in (row, row.get("lfs") or {}):
+                for field, pattern in FIELDS.items():
+                    _check_digest(path, field, part.get(field), pattern)
+
+
+def _check_digest(path: str, name: str, value: Any, pattern: re.Pattern[str]) -> None:
+    if value is not None and not (isinstance(value, str) and pattern.fullmatch(value)):
+        raise InputError(
+            f"the server answered {path:.200} with the {name} {shown(value)}; expected hexadecimal "
+            "digits: use another server (HF_ENDPOINT)"
+        )
 
 
 def _describe(error: Exception, revision: str | None) -> str:
     """Describe why a model cannot be downloaded, and what to do."""
     from huggingface_hub import constants
     from huggingface_hub.errors import (
-        EntryNotFoundError,
-        RepositoryNotFoundError,
+        HfHubHTTPError,
+        RemoteEntryNotFoundError,
         RevisionNotFoundError,
     )
 
     server = constants.ENDPOINT
-    if isinstance(error, RevisionNotFoundError):
-        return f"no revision {revision!r:.60} of it on {server}; check the branch, tag or commit"
-    if isinstance(error, RepositoryNotFoundError):
-        return (
-            f"no such model on {server}, or it is private; check the name, or set HF_TOKEN to a "
-            "token that may read it"
-        )
-    if not isinstance(error, EntryNotFoundError):
-        return f"the download from {server} failed ({first_line(error):.150}); try again"
     if constants.HF_HUB_OFFLINE:
         return (
             f"not in the cache {constants.HF_HUB_CACHE}; unset HF_HUB_OFFLINE to download it, or "
             "check the name"
         )
-    return f"{server} does not answer; check the connection, or the name of the folder"
+    if isinstance(error, RevisionNotFoundError):
+        return f"no revision {revision!r:.60} of it on {server}; check the branch, tag or commit"
+    if isinstance(error, RemoteEntryNotFoundError):
+        path = error.response.request.url.path
+        return f"{server} lists a file that it does not have ({path:.200}); use another revision"
+    cause: BaseException = error
+    if not isinstance(error, HfHubHTTPError) and error.__cause__ is not None:
+        # No copy is cached, because the server gave this answer.
+        cause = error.__cause__
+    if isinstance(cause, HfHubHTTPError):
+        return _describe_status(cause.response.status_code, server)
+    return (
+        f"the download from {server} failed ({first_line(cause):.150}); check the connection, the "
+        "proxy and HF_ENDPOINT"
+    )
+
+
+def _describe_status(status: int, server: str) -> str:
+    """Describe what the status of an HTTP response says about a model."""
+    if status in (401, 403, 404):
+        return (
+            f"no such model on {server}, or it is private; check the name, or set HF_TOKEN to a "
+            "token that may read it"
+        )
+    if status == 429:
+        return f"{server} refuses more requests for now (429); try again later"
+    return f"{server} answered with status {status} instead of the model; try again later"

@@ -6,7 +6,7 @@ import re
 import shutil
 from pathlib import Path
 
-from fairseq_lxsr.encoder.hub import HUB_NAME, download_model
+from fairseq_lxsr.encoder.hub import HUB, HUB_NAME, download_model
 from fairseq_lxsr.encoder.model_folder import (
     CARD_FILES,
     CONFIG_FILE,
@@ -45,21 +45,21 @@ def find_model(model: str | Path, revision: str | None = None, sha256: str | Non
     """Return the path of a model folder, downloading it if necessary.
 
         find_model("lxsr-static")
-        find_model("ORG/NAME", revision="v1")
-        find_model("ORG/NAME@v1#sha256=HEX")
+        find_model("hub:ORG/NAME", revision="v1")
+        find_model("hub:ORG/NAME@v1#sha256=HEX")
 
     Args:
         model: name of a packaged model; path of a model folder (a `Path` object is never treated as
-            a name); name of a model on a hub, `ORG/NAME` or `ORG/NAME@REVISION`, unless a folder
-            has this path; or archive URL with its checksum, `https://.../NAME.tar.gz#sha256=HEX`.
-            The network is needed only when a URL is used for the first time, and for a hub unless
-            $HF_HUB_OFFLINE is set. `#sha256=HEX` may follow any of these.
+            a name); name of a model on a hub, `hub:ORG/NAME` or `hub:ORG/NAME@REVISION`; or archive
+            URL with its checksum, `https://.../NAME.tar.gz#sha256=HEX`. The network is needed only
+            when a URL or a commit of a hub is used for the first time, and for other names of a hub
+            unless $HF_HUB_OFFLINE is set. `#sha256=HEX` may follow any of these.
         revision: branch, tag or commit of a model on a hub; None for the newest version.
         sha256: SHA-256 checksum that identifies the model; see `encoder.pin.check_pin`. For a URL,
             it is the checksum of the archive.
 
     Returns:
-        Path of the model folder. If `model` is a path with more than two parts, the folder may be
+        Path of the model folder. If `model` is a path with several parts, the folder may be
         missing.
 
     Raises:
@@ -119,43 +119,48 @@ def _find_archive(address: str, revision: str | None, sha256: str | None) -> Pat
 
 def _find_folder(model: str | Path, revision: str | None) -> Path:
     """Return a model folder without checking a pin; for the arguments, see `find_model`."""
+    if isinstance(model, str) and model.startswith(HUB):
+        return _find_on_hub(model, revision)
     path = Path(model)
-    hub_name = None
-    if isinstance(model, str) and not path.exists():
-        hub_name = HUB_NAME.fullmatch(model)
-    if hub_name is not None and hub_name["revision"]:
-        revision = _only_revision(model, hub_name["revision"], revision)
-        path = Path(hub_name["name"])
     if isinstance(model, str) and model in model_names():
         path = MODELS / model
-    restore_folder(path)
-    if path.exists() and revision is not None:
+    if revision is not None:
         raise InputError(
-            f"{path}: this folder exists, and a folder has no revision {revision!r:.60}; omit the "
-            "revision, or use another working directory to download from a hub"
+            f"{model}: a folder has no revision {revision!r:.60}; omit the revision, or use "
+            f"{HUB}ORG/NAME for a model on a hub"
         )
-    if path.exists():
-        return path
-    if hub_name is not None:
-        return download_model(hub_name["name"], revision)
-    _check_missing_name(path)
+    restore_folder(path)
+    if not path.exists():
+        _check_missing_name(path)
     return path
 
 
-def _only_revision(model: str | Path, named: str, revision: str | None) -> str:
-    """Return the revision in the name of a model; reject another one that is given beside it."""
-    if revision not in (None, named):
+def _find_on_hub(model: str, revision: str | None) -> Path:
+    """Return the cached folder of a model on a hub; for the arguments, see `find_model`."""
+    hub_name = HUB_NAME.fullmatch(model.removeprefix(HUB))
+    if hub_name is None:
+        raise InputError(
+            f"{model:.200} is not the name of a model on a hub; expected {HUB}ORG/NAME or "
+            f"{HUB}ORG/NAME@REVISION"
+        )
+    named_revision = hub_name["revision"]
+    if named_revision and revision not in (None, named_revision):
         raise InputError(f"{model}: both this and revision={revision!r:.60} given; use one")
-    return named
+    return download_model(hub_name["name"], named_revision or revision)
 
 
 def _check_missing_name(path: Path) -> None:
-    """Reject a missing model that can only be a name, because it has one part."""
+    """Reject a missing model whose name is not a path, or may be meant as a name on a hub."""
     if len(path.parts) == 1:
         names = ", ".join(model_names()) or "none"
         raise InputError(
             f"{path}: no such model folder; create one with `lxsr export folder`, or use a model "
             f"of this package ({names})"
+        )
+    if HUB_NAME.fullmatch(path.as_posix()):
+        raise InputError(
+            f"{path}: no such file or folder; check the path, or use {HUB}{path.as_posix()} for a "
+            "model on a hub"
         )
 
 

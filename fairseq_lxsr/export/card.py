@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_lxsr import __version__
+from fairseq_lxsr.encoder.hub import HUB, HUB_NAME
 from fairseq_lxsr.encoder.model_folder import CARD_FILE, CARD_FILES, LICENCE_FILE
 from fairseq_lxsr.errors import printable
 from fairseq_lxsr.evaluation.score import Score
@@ -228,6 +229,9 @@ def _heading(name: str, library: str, is_static: bool, needs_flag: bool) -> str:
     flag = ", trust_remote_code=True" if needs_flag else ""
     # The name as a Python string literal.
     quoted = json.dumps(single_line(name), ensure_ascii=False)
+    quoted_here = quoted
+    if HUB_NAME.fullmatch(name):
+        quoted_here = json.dumps(f"{HUB}{name}")
     examples = ""
     if library == ST:
         examples += f"""
@@ -254,7 +258,7 @@ Cross-lingual sentence embeddings, trained with fairseq-lxsr {__version__}.
 ```python
 from fairseq_lxsr import SentenceEncoder
 
-encoder = SentenceEncoder.from_pretrained({quoted})
+encoder = SentenceEncoder.from_pretrained({quoted_here})
 embeddings = encoder.encode(["A dog.", "Un chien."], normalize=True)  # float32 [2, width]
 ```
 {examples}"""

@@ -108,7 +108,7 @@ def push_to_hub(
     The token comes from the environment: HF_TOKEN, or what `hf auth login` has stored.
 
         push_to_hub("my-model", "ORG/NAME", private=True)
-        SentenceEncoder.from_pretrained("ORG/NAME")
+        SentenceEncoder.from_pretrained("hub:ORG/NAME")
 
     Args:
         folder: the folder to upload.

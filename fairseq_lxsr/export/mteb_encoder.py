@@ -24,7 +24,7 @@ class MtebEncoder:
     To load the model by its name in mteb, as `mteb.get_model("ORG/NAME")`, register its
     description:
 
-        meta = MtebEncoder.from_pretrained("ORG/NAME").mteb_model_meta
+        meta = MtebEncoder.from_pretrained("hub:ORG/NAME").mteb_model_meta
         mteb.models.model_implementations.MODEL_REGISTRY[meta.name] = meta
 
     Args:

@@ -3,6 +3,7 @@
 - Errors that the user can fix are reported in one line; fairseq and hydra print a traceback.
 - fairseq-train --help lists the options of this package first.
 - Threads that load batches end before Python does, and a worker's dummy batch is marked.
+- Training resumes with another --update-freq, and hydra's warnings to programmers are hidden.
 """
 
 import argparse
@@ -10,12 +11,14 @@ import atexit
 import contextlib
 import functools
 import importlib.util
+import math
 import os
 import queue
 import re
 import sys
 import threading
 import time
+import warnings
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import fields
@@ -26,8 +29,13 @@ from typing import Any, NamedTuple, NoReturn
 import torch
 from fairseq import options
 from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
-from fairseq.data import data_utils
-from fairseq.data.iterators import BackgroundConsumer, EpochBatchIterator
+from fairseq.data import data_utils, iterators
+from fairseq.data.iterators import (
+    BackgroundConsumer,
+    CountingIterator,
+    EpochBatchIterator,
+    GroupedIterator,
+)
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import (
     ARCH_MODEL_INV_REGISTRY,
@@ -58,6 +66,14 @@ WORKER_DIED_MESSAGE = (
     "ran out of memory), then repeat the command on all workers to continue from the last "
     "checkpoint"
 )
+# Matches the errors of torch on a GPU and on a CPU, and `TOO_LARGE`.
+OUT_OF_MEMORY = r"(?s).*(?:out of memory|can't allocate memory|too large for the memory)"
+OUT_OF_MEMORY_MESSAGE = (
+    "the batches do not fit into the memory; use a smaller --batch-size or --max-tokens (with "
+    "--update-freq, for as many pairs an update), --batch-size-valid, or a smaller model"
+)
+# Ends training. fairseq-train would skip a batch if the error said "out of memory".
+TOO_LARGE = "all of the last {} batches are too large for the memory"
 # Matches the messages of errors raised by fairseq's learning rate schedules.
 SCHEDULE_ERROR = (
     r"(please specify steps or phase_ratio|phase ratios must .*|max_lr must be .*|"
@@ -178,6 +194,8 @@ EXPLANATIONS = (
         "docs/training-options.md",
     ),
     Explanation(RuntimeError, WORKER_DIED, WORKER_DIED_MESSAGE),
+    Explanation(RuntimeError, OUT_OF_MEMORY, OUT_OF_MEMORY_MESSAGE),
+    Explanation(ProcessException, OUT_OF_MEMORY, OUT_OF_MEMORY_MESSAGE),
     Explanation(ProcessException, WORKER_DIED, WORKER_DIED_MESSAGE),
 )
 
@@ -225,6 +243,10 @@ def report_in_one_line() -> None:
         # With this setting, Hydra re-raises errors instead of printing its own traceback.
         os.environ.setdefault("HYDRA_FULL_ERROR", "1")
 
+
+# fairseq uses old functions of hydra, whose warnings fill a screen before any other message.
+warnings.filterwarnings("ignore", category=UserWarning, module=r"hydra\.")
+warnings.filterwarnings("ignore", r"\s*'config' is validated against ConfigStore", UserWarning)
 
 # fairseq stores options as a Namespace. Loading this class with weights_only does not run any code.
 torch.serialization.add_safe_globals([argparse.Namespace])
@@ -425,6 +447,38 @@ def mark_dummy_batches(iterator: EpochBatchIterator) -> EpochBatchIterator:
     # fairseq has no option for the iterator class, so the class is changed afterwards.
     iterator.__class__ = MarkedIterator
     return iterator
+
+
+class ResumedGroups(GroupedIterator):
+    """Groups the batches of an update, in an epoch that may have begun with another --update-freq.
+
+    fairseq counts all groups of the epoch instead of those that are left, and then loses the last
+    batches, repeats the epoch, or fails.
+
+    Args:
+        iterable: the batches of the epoch; `iterable.n` of them have been used.
+        chunk_size: number of batches in a group.
+        skip_remainder_batch: whether to omit a last group that is smaller.
+    """
+
+    def __init__(
+        self, iterable: CountingIterator, chunk_size: int, skip_remainder_batch: bool = False
+    ):
+        num_left = len(iterable) - iterable.n
+        if skip_remainder_batch:
+            num_left -= num_left % chunk_size
+            iterable.take(iterable.n + num_left)
+        if not num_left:
+            raise InputError(
+                f"--skip-remainder-batch leaves no update in this epoch, which has fewer than "
+                f"--update-freq {chunk_size} batches left; use a smaller --update-freq, drop "
+                "--skip-remainder-batch, or begin a new epoch with --reset-dataloader"
+            )
+        super().__init__(iterable, chunk_size)
+        self.total = self.n + math.ceil(num_left / chunk_size)
+
+
+iterators.GroupedIterator = ResumedGroups
 
 
 def step_if_finite(self: AMPOptimizer) -> None:

@@ -221,13 +221,13 @@ def test_a_model_of_another_library_on_a_hub(bert, tmp_path, monkeypatch):
     text = Text(["dog cat cat", "chien"])
     with serving(tmp_path / "cache") as server:
         server.add("org/bert", bert, pytorch_model__bin=b"pickled", code__py=b"1 / 0")
-        embeddings = load("org/bert", device="cpu").embed(text)
+        embeddings = load("hub:org/bert", device="cpu").embed(text)
         np.testing.assert_allclose(embeddings, load(bert, device="cpu").embed(text), atol=1e-6)
         assert not [name for name in server.requests if name.endswith((".bin", ".py"))]
         (bert / "model.safetensors").rename(bert / "pytorch_model.bin")
         server.add("org/pickled", bert)
         with pytest.raises(InputError, match="models--org--pickled"):
-            load("org/pickled", device="cpu")
+            load("hub:org/pickled", device="cpu")
 
 
 def test_sentence_transformers_folder(bert, tmp_path):

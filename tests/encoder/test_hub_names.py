@@ -2,6 +2,10 @@
 
 import hashlib
 import os
+import re
+import shutil
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +23,8 @@ from fairseq_lxsr.export import export_hub
 from fairseq_lxsr.export.card import write_card
 from fairseq_lxsr.export.st_folder import write_for_st
 from fairseq_lxsr.search import CorpusIndex
+
+huggingface_hub = pytest.importorskip("huggingface_hub")
 
 TEXTS = ["one dog", "un chien"]
 
@@ -52,6 +58,13 @@ def server(tmp_path, monkeypatch):
         yield server
 
 
+def close(server):
+    """Close the server, and the connection to it that huggingface_hub keeps."""
+    server.shutdown()
+    server.server_close()
+    huggingface_hub.close_session()
+
+
 def digest(path):
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
@@ -61,7 +74,7 @@ def test_a_name_of_a_hub_loads_the_same_model(server, request, kind):
     folder = request.getfixturevalue(kind)
     others = {"pytorch_model__bin": b"pickled", "modeling__py": b"1 / 0", "x__pkl": b"p"}
     commit = server.add("org/toy", folder, **others)
-    encoder = SentenceEncoder.from_pretrained("org/toy")
+    encoder = SentenceEncoder.from_pretrained("hub:org/toy")
     expected = SentenceEncoder.from_pretrained(folder)
     np.testing.assert_array_equal(encoder.encode(TEXTS), expected.encode(TEXTS))
     assert encoder.fingerprint == expected.fingerprint
@@ -74,40 +87,40 @@ def test_a_name_of_a_hub_loads_the_same_model(server, request, kind):
 
 def test_a_cached_model_needs_no_server(server, model, monkeypatch):
     server.add("org/toy", model)
-    folder = find_model("org/toy")
+    folder = find_model("hub:org/toy")
     num_requests = len(server.requests)
     hub.download_model.cache_clear()
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    assert find_model("org/toy") == folder
+    assert find_model("hub:org/toy") == folder
     with pytest.raises(InputError, match=r"org/other: .*HF_HUB_OFFLINE"):
-        find_model("org/other")
+        find_model("hub:org/other")
     assert len(server.requests) == num_requests
 
 
 def test_a_process_uses_one_version(server, model, exported):
     server.add("org/toy", model)
-    folder = find_model("org/toy")
+    folder = find_model("hub:org/toy")
     newest = server.add("org/toy", exported)
-    assert find_model("org/toy") == folder
-    assert find_model(f"org/toy@{newest}").name == newest
+    assert find_model("hub:org/toy") == folder
+    assert find_model(f"hub:org/toy@{newest}").name == newest
 
 
 def test_a_revision(server, model, exported):
     first = server.add("org/toy", model, "v1")
     second = server.add("org/toy", exported, "main")
-    assert find_model("org/toy").name == second
+    assert find_model("hub:org/toy").name == second
     for name, options in (
-        ("org/toy@v1", {}),
-        ("org/toy", {"revision": "v1"}),
-        ("org/toy@v1", {"revision": "v1"}),
-        (f"org/toy@{first}", {}),
+        ("hub:org/toy@v1", {}),
+        ("hub:org/toy", {"revision": "v1"}),
+        ("hub:org/toy@v1", {"revision": "v1"}),
+        (f"hub:org/toy@{first}", {}),
     ):
         assert find_model(name, **options).name == first
-    for name, options in (("org/toy@v2", {}), ("org/toy", {"revision": "v2"})):
+    for name, options in (("hub:org/toy@v2", {}), ("hub:org/toy", {"revision": "v2"})):
         with pytest.raises(InputError, match=r"org/toy: .*'v2'"):
             find_model(name, **options)
     with pytest.raises(InputError, match=r"org/toy@v1: .*'main'"):
-        find_model("org/toy@v1", revision="main")
+        find_model("hub:org/toy@v1", revision="main")
 
 
 def test_variables_of_the_environment(server, model, tmp_path):
@@ -115,7 +128,7 @@ def test_variables_of_the_environment(server, model, tmp_path):
     server.add("org/toy", model)
     home = tmp_path / "home"
     code = """from fairseq_lxsr import SentenceEncoder
-print(SentenceEncoder.from_pretrained("org/toy").folder)"""
+print(SentenceEncoder.from_pretrained("hub:org/toy").folder)"""
     environment = {**os.environ, "HF_ENDPOINT": server.url, "HF_HOME": str(home)}
     folder = python(code, env=environment | {"HF_HUB_OFFLINE": "0"})
     assert folder.startswith(f"{home}/hub/models--org--toy/snapshots/")
@@ -128,19 +141,136 @@ def test_a_private_model_needs_the_token_of_the_environment(server, model, monke
     server.add("org/toy", model)
     server.repositories["org/toy"].private = True
     with pytest.raises(InputError, match=rf"org/toy: .*{server.url}.*HF_TOKEN"):
-        find_model("org/toy")
+        find_model("hub:org/toy")
     monkeypatch.setenv("HF_TOKEN", "hf_test")
-    assert (find_model("org/toy") / "config.json").is_file()
+    assert (find_model("hub:org/toy") / "config.json").is_file()
 
 
-def test_a_folder_has_precedence(server, model, tmp_path):
-    (tmp_path / "org").mkdir()
-    (tmp_path / "org" / "toy").symlink_to(model)
-    assert find_model("org/toy").resolve() == model.resolve()
-    for name, options in (("org/toy@v1", {}), ("org/toy", {"revision": "v1"})):
-        with pytest.raises(InputError, match=r"org/toy: .*'v1'"):
-            find_model(name, **options)
+def test_a_path_is_never_sent_to_a_hub(server, model, tmp_path):
+    """A mistyped folder would load a model of whoever has registered its name."""
+    server.add("run/model", model)
+    for name in ("run/model", "run/model@v1", "run/model#sha256=" + "0" * 64, Path("run/model")):
+        with pytest.raises(InputError, match="run/model"):
+            find_model(name)
+    with pytest.raises(InputError, match="use hub:run/model "):
+        find_model("run/model")
+    with pytest.raises(InputError, match=r"'v1'.*hub:ORG/NAME"):
+        find_model("run/model", revision="v1")
     assert not server.requests
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "model").symlink_to(model)
+    assert find_model("run/model").resolve() == model.resolve()
+    assert find_model("hub:run/model").resolve() != model.resolve()
+
+
+def test_a_download_is_reported_with_its_commit(server, model, capsys):
+    commit = server.add("org/toy", model)
+    folder = find_model("hub:org/toy")
+    [line] = [line for line in capsys.readouterr().err.splitlines() if "downloaded" in line]
+    for word in ("org/toy", commit, server.url, str(folder)):
+        assert word in line
+    hub.download_model.cache_clear()
+    assert find_model("hub:org/toy") == folder
+    assert "downloaded" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["toy", "", "a/b/c", "org/toy@", "org/", "../toy", "https://a/b"])
+def test_a_name_of_a_hub_has_two_parts(server, name):
+    with pytest.raises(InputError, match="expected hub:ORG/NAME"):
+        find_model(f"hub:{name}")
+    assert not server.requests
+
+
+COMMIT = "a" * 40
+EVIL = "../../../../../evil"
+RIGHT = {"ETag": f'"{COMMIT}"', "X_Repo_Commit": COMMIT}
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"ETag": f'"{EVIL}"'},
+        {"ETag": f"W/{EVIL}"},
+        {"ETag": '"/evil"'},
+        {"ETag": r'"..\..\evil"'},
+        {"X_Linked_ETag": f'"{EVIL}"'},
+        {"X_Repo_Commit": EVIL},
+        {"X_Repo_Commit": "main"},
+    ],
+)
+@pytest.mark.parametrize("status", [200, 404])
+def test_a_server_cannot_name_a_file_outside_the_cache(server, model, tmp_path, headers, status):
+    """It names the files of the cache by ETags, and folders by commits."""
+    server.add("org/toy", model)
+    server.faults[".*/resolve/.*"] = (status, b"evil", RIGHT | headers)
+    before = set(tmp_path.parent.rglob("*evil*"))
+    with pytest.raises(InputError, match=r"hub:org/toy: .*hexadecimal"):
+        find_model("hub:org/toy")
+    assert set(tmp_path.parent.rglob("*evil*")) == before
+    assert not list((tmp_path / "cache").rglob("blobs/*"))
+
+
+@pytest.mark.parametrize("change", [{"lfs": {"oid": EVIL, "size": 1}}, {"xetHash": EVIL}])
+def test_a_listing_cannot_name_a_file_outside_the_cache(server, model, change):
+    server.add("org/toy", model)
+    row = {"type": "file", "path": "config.json", "size": 1, "oid": COMMIT}
+    server.faults[".*/tree/.*"] = (200, [row | change], {})
+    with pytest.raises(InputError, match=r"hub:org/toy: .*hexadecimal"):
+        find_model("hub:org/toy")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"<html>please log in</html>",
+        b"\xff",
+        b"[" * 100_000,
+        None,
+        5,
+        [1, 2],
+        {"id": "org/toy"},
+        {"id": "org/toy", "sha": 5},
+        {"id": "org/toy", "sha": EVIL},
+        {"id": "org/toy", "sha": COMMIT, "siblings": [5]},
+        {"id": "org/toy", "sha": COMMIT, "lfs": [5]},
+        {"sha": COMMIT},
+    ],
+)
+@pytest.mark.parametrize("path", ["revision", "tree"])
+def test_a_malformed_answer_is_refused_in_one_line(server, model, content, path):
+    server.add("org/toy", model)
+    server.faults[f".*/{path}/.*"] = (200, content, {})
+    with pytest.raises(InputError, match=r"hub:org/toy: ") as caught:
+        find_model("hub:org/toy")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "words"),
+    [
+        ("/api/models/.*", 429, "refuses more requests.*429.*later"),
+        ("/api/models/.*", 500, "status 500.*later"),
+        ("/api/models/.*", 503, "status 503.*later"),
+        ("/api/models/.*", 418, "status 418"),
+        ("/api/models/.*", 401, "no such model.*HF_TOKEN"),
+        ("/api/models/.*", 403, "no such model.*HF_TOKEN"),
+        (".*/resolve/.*", 403, "no such model.*HF_TOKEN"),
+    ],
+)
+def test_answers_of_a_server_are_told_apart(server, model, path, status, words):
+    server.add("org/toy", model)
+    server.faults[path] = (status, {"error": "x"}, {})
+    with pytest.raises(InputError, match=rf"hub:org/toy: .*{server.url}") as caught:
+        find_model("hub:org/toy")
+    assert re.search(words, str(caught.value))
+    assert "connection" not in str(caught.value)
+
+
+def test_a_file_that_the_server_lacks_is_named(server, model):
+    server.add("org/toy", model)
+    server.faults[".*/dict.txt"] = (404, {}, {"X_Error_Code": "EntryNotFound"})
+    with pytest.raises(InputError, match=r"hub:org/toy: .*dict\.txt.*revision"):
+        find_model("hub:org/toy")
 
 
 def test_other_names_ask_no_server(server, tmp_path):
@@ -154,20 +284,41 @@ def test_other_names_ask_no_server(server, tmp_path):
     assert not server.requests
 
 
-def test_no_answer(server, model):
+@pytest.mark.parametrize("with_listing", [True, False])
+def test_no_answer(server, model, tmp_path, with_listing, monkeypatch):
+    """A cached model is used at once: other libraries may not have stored the list of files."""
+    commit = server.add("org/toy", model)
+    folder = find_model("hub:org/toy")
+    close(server)
+    if not with_listing:
+        shutil.rmtree(folder.parents[1] / "trees")
+        monkeypatch.setattr("huggingface_hub._tree_cache._IN_MEMORY_TREE_CACHE", {})
+    monkeypatch.setattr("time.sleep", lambda seconds: pytest.fail("waits to try again"))
+    for name in ("hub:org/toy", f"hub:org/toy@{commit}"):
+        hub.download_model.cache_clear()
+        assert find_model(name) == folder
+    with pytest.raises(InputError, match=r"org/none: .*check the connection"):
+        find_model("hub:org/none")
+
+
+def test_a_server_that_hangs_is_not_awaited(server, model, monkeypatch):
     server.add("org/toy", model)
-    folder = find_model("org/toy")
-    server.shutdown()
-    server.server_close()
+    folder = find_model("hub:org/toy")
     hub.download_model.cache_clear()
-    assert find_model("org/toy") == folder
+    monkeypatch.setattr(hub, "TIMEOUT", 0.2)
+    # The port stays open, so that connections are accepted, but nobody answers.
+    huggingface_hub.close_session()
+    server.shutdown()
+    start = time.monotonic()
+    assert find_model("hub:org/toy") == folder
+    assert time.monotonic() - start < 5
 
 
 def test_without_the_library(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("fairseq_lxsr.machine.is_missing", lambda module: True)
     with pytest.raises(InputError, match=r"org/toy: .*huggingface_hub.* -m pip install") as caught:
-        SentenceEncoder.from_pretrained("org/toy")
+        SentenceEncoder.from_pretrained("hub:org/toy")
     assert "\n" not in str(caught.value)
 
 
@@ -178,18 +329,18 @@ def test_a_checksum_identifies_a_model(server, request, kind):
     checksum = digest(folder / listing)
     server.add("org/toy", folder)
     expected = SentenceEncoder.from_pretrained(folder).encode(TEXTS)
-    encoder = SentenceEncoder.from_pretrained("org/toy", sha256=checksum)
+    encoder = SentenceEncoder.from_pretrained("hub:org/toy", sha256=checksum)
     np.testing.assert_array_equal(encoder.encode(TEXTS), expected)
-    for name in (f"org/toy#sha256={checksum}", f"{folder}#sha256={checksum.upper()}"):
+    for name in (f"hub:org/toy#sha256={checksum}", f"{folder}#sha256={checksum.upper()}"):
         assert find_model(name)
     wrong = "0" * 64
     with pytest.raises(InputError, match=rf"{listing}: .*{checksum}.*{wrong}"):
-        find_model("org/toy", sha256=wrong)
+        find_model("hub:org/toy", sha256=wrong)
     with pytest.raises(InputError, match="use one"):
-        find_model(f"org/toy#sha256={wrong}", sha256=checksum)
-    for name, sha256 in (("org/toy#sha256=0f", None), ("org/toy", "x" * 64), ("org/toy", 7)):
+        find_model(f"hub:org/toy#sha256={wrong}", sha256=checksum)
+    for end, sha256 in (("#sha256=0f", None), ("", "x" * 64), ("", 7)):
         with pytest.raises(InputError, match="64"):
-            find_model(name, sha256=sha256)
+            find_model(f"hub:org/toy{end}", sha256=sha256)
 
 
 @pytest.mark.parametrize("kind", ["model", "exported"])
@@ -200,7 +351,7 @@ def test_the_checksum_covers_every_file_that_is_read(server, request, kind, chan
     checksum = digest(folder / {"model": "config.json", "exported": "modules.json"}[kind])
     server.add("org/toy", folder, **{change.replace(".", "__"): b"{}"})
     with pytest.raises(InputError, match=change):
-        find_model("org/toy", sha256=checksum)
+        find_model("hub:org/toy", sha256=checksum)
 
 
 def test_a_folder_without_checksums_cannot_be_identified(server, exported, tmp_path):
@@ -238,20 +389,25 @@ def test_commands_take_a_name(server, model, tmp_path):
     (tmp_path / "t.en").write_text("one dog\n")
     checksum = digest(model / "config.json")
     inputs = ["--input", tmp_path / "t.en"]
-    names = ("org/toy", "org/toy@main", f"org/toy#sha256={checksum}", "en=org/toy@main")
+    names = (
+        "hub:org/toy",
+        "hub:org/toy@main",
+        f"hub:org/toy#sha256={checksum}",
+        "en=hub:org/toy@main",
+    )
     for number, name in enumerate(names):
         language = ["--lang", "en"] if number == 3 else []
         output = tmp_path / f"{number}.npy"
         lxsr_here("embed", "--model", name, *inputs, *language, "--output", output)
         np.testing.assert_array_equal(np.load(output), np.load(tmp_path / "0.npy"))
-    lxsr_here("index", "--model", "org/toy", *inputs, "--output", tmp_path / "index")
+    lxsr_here("index", "--model", "hub:org/toy", *inputs, "--output", tmp_path / "index")
     assert commit in (tmp_path / "index" / "index.json").read_text()
     assert "one dog" in lxsr_here("search", "--index", tmp_path / "index", "one dog").stdout
     done = lxsr_here(
-        "embed", "--model", "org/none", *inputs, "--output", tmp_path / "o.npy", check=False
+        "embed", "--model", "hub:org/none", *inputs, "--output", tmp_path / "o.npy", check=False
     )
     refused(done, "org/none", server.url)
     assert not (tmp_path / "o.npy").exists()
-    assert default_name(SentenceEncoder.from_pretrained("org/toy"), "") == "org/toy"
+    assert default_name(SentenceEncoder.from_pretrained("hub:org/toy"), "") == "org/toy"
     # A card would change the files of the cache.
-    refused(lxsr_here("export", "card", "--model", "org/toy", check=False), "org/toy", commit)
+    refused(lxsr_here("export", "card", "--model", "hub:org/toy", check=False), "org/toy", commit)

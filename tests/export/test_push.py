@@ -55,11 +55,12 @@ def test_a_model_is_pushed_and_loaded(server, model, tmp_path):
     assert repository.revisions["main"] in done.stdout
     pushed = files_of(server, "org/toy")
     assert pushed == contents(tmp_path / "out")
-    assert b'from_pretrained("org/toy")' in pushed["README.md"]
+    assert b'SentenceEncoder.from_pretrained("hub:org/toy")' in pushed["README.md"]
+    assert b'StaticModel.from_pretrained("org/toy")' in pushed["README.md"]
     expected = SentenceEncoder.from_pretrained(model).encode(TEXTS)
     pinned = done.stdout.split()[-1]
-    assert pinned.startswith("org/toy#sha256=")
-    for name in ("org/toy", pinned):
+    assert pinned.startswith("hub:org/toy#sha256=")
+    for name in ("hub:org/toy", pinned):
         encoder = SentenceEncoder.from_pretrained(name)
         np.testing.assert_allclose(encoder.encode(TEXTS), expected, atol=1e-6)
 
@@ -94,7 +95,7 @@ def test_a_branch(server, model, tmp_path):
     done = exported(model, tmp_path, *options)
     assert files_of(server, "org/toy") == {"README.md": b"main"}
     assert "model.safetensors" in files_of(server, "org/toy", "v2")
-    assert "org/toy@v2#sha256=" in done.stdout
+    assert "hub:org/toy@v2#sha256=" in done.stdout
     assert download_model("org/toy", "v2").name == server.repositories["org/toy"].revisions["v2"]
 
 

@@ -647,6 +647,20 @@ def test_what_cannot_be_served_is_refused(tmp_path):
     refused(lxsr_here("serve", "--model", tmp_path, "--port", 0, check=False), tmp_path)
 
 
+@needs_server
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+@pytest.mark.parametrize("key", [None, ""])
+def test_a_server_for_other_machines_needs_a_key(monkeypatch, host, key):
+    """The container listens on all addresses, of which `docker run -p` opens the port."""
+    monkeypatch.delenv("LXSR_API_KEY", raising=False)
+    if key is not None:
+        monkeypatch.setenv("LXSR_API_KEY", key)
+    options = ("--model", COMPATIBILITY / "best.model", "--host", host, "--port", 0)
+    refused(
+        lxsr_here("serve", *options, check=False), f"--host {host}", "LXSR_API_KEY", "127.0.0.1"
+    )
+
+
 def test_without_its_packages_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr("fairseq_lxsr.machine.is_missing", lambda module: module == "uvicorn")
     refused(

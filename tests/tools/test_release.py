@@ -13,6 +13,7 @@ from conftest import ROOT, load_script
 
 release = load_script(ROOT / "tools" / "release.py")
 FILES = ("CHANGELOG.md", "CITATION.cff", "pyproject.toml", "fairseq_lxsr/__init__.py")
+DIGEST = f"@sha256:{'0' * 64}"
 GITHUB = ROOT / ".github"
 # As they are now: the tests also hold for later versions, and once the address is filled in.
 VERSION = release.package_version(ROOT)
@@ -27,6 +28,12 @@ def repository(tmp_path):
         shutil.copyfile(ROOT / name, tmp_path / name)
     for name in ("pyproject.toml", "CITATION.cff"):
         change(tmp_path / name, ADDRESS, "https://example.org/me")
+    (tmp_path / "containers").mkdir()
+    for path in (ROOT / "containers").iterdir():
+        if path.is_file():
+            text = path.read_text(encoding="utf-8")
+            text = release.IMAGE.sub(lambda match: match[0].partition("@")[0] + DIGEST, text)
+            (tmp_path / "containers" / path.name).write_text(text, encoding="utf-8")
     text = (tmp_path / "CHANGELOG.md").read_text(encoding="utf-8")
     unreleased = re.compile(r"(?<=## \[Unreleased\]\n).*?(?=^## )", re.M | re.S)
     (tmp_path / "CHANGELOG.md").write_text(unreleased.sub("\n", text, 1), encoding="utf-8")
@@ -84,6 +91,10 @@ def test_versions_dates_and_addresses_that_differ_are_refused(repository, name, 
         ("pyproject.toml", "example.org/me", "repository.invalid", "pyproject.toml"),
         ("CITATION.cff", "example.org/me", "repository.invalid", "CITATION.cff"),
         ("CHANGELOG.md", "## [Unreleased]\n", "## [Unreleased]\n\n- A line.\n", "CHANGELOG.md"),
+        ("containers/serve.Dockerfile", DIGEST, "", "containers/serve.Dockerfile: debian:trixie"),
+        ("containers/train.Dockerfile", DIGEST, "", "containers/train.Dockerfile: nvidia/cuda:"),
+        ("containers/compose.yaml", DIGEST, "", "containers/compose.yaml: qdrant/qdrant:v"),
+        ("containers/compose.yaml", DIGEST, "@sha256:0", "containers/compose.yaml: qdrant/qdrant"),
     ],
 )
 def test_what_a_release_may_not_have(repository, name, old, new, place):

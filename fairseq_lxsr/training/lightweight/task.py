@@ -356,7 +356,33 @@ class XlingSentTask(PairTask):
         return criterion
 
     def get_batch_iterator(self, *args, **kwargs):
-        return mark_dummy_batches(super().get_batch_iterator(*args, **kwargs))
+        iterator = mark_dummy_batches(super().get_batch_iterator(*args, **kwargs))
+        self.check_negatives(iterator.frozen_batches)
+        return iterator
+
+    def check_negatives(self, batches: Sequence[Sequence[int]]) -> None:
+        """Reject batches that all have a single pair, and warn if many have.
+
+        The other pairs of a batch are the negatives of the align loss and of the accuracy.
+        """
+        has_negatives = self.cfg.hard_negatives != "none"
+        if self.cfg.gather_negatives:
+            has_negatives |= torch.distributed.is_initialized()
+        if not self.cfg.align_weight or has_negatives:
+            return
+        num_single = sum(len(batch) == 1 for batch in batches)
+        advice = "use a larger --batch-size or --max-tokens, or --hard-negatives"
+        if len(batches) > 1 and num_single == len(batches):
+            raise InputError(
+                "every batch has a single pair, so the align loss has no negatives and learns "
+                f"nothing; {advice}, or --align-weight 0"
+            )
+        # An epoch may end with a single pair.
+        if num_single > 1:
+            logger.warning(
+                f"{num_single:,} of {len(batches):,} batches have a single pair, from which the "
+                f"align loss learns nothing; {advice}"
+            )
 
     def make_dataset(
         self, corpora: dict[tuple[str, str], PairCorpus], split: str, epoch: int, options: dict
