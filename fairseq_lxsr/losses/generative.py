@@ -79,7 +79,7 @@ def sentence_loss(logits: Tensor, source: Target, target: Target) -> Tensor:
     There is one row of logits per sentence instead of one per piece, which makes the lightweight
     model cheap to train.
 
-    Source: Mao et al. 2021, Eq. 2, with the order KL(q || p) of the paper's last version.
+    Source: Mao et al. 2021, Eq. 2, with the order KL(q || p) of the version with six authors.
 
     Example:
         >>> # One pair, vocabulary size V = 8
