@@ -415,6 +415,9 @@ ROWS = {
     ),
     # A test runs its parts.
     "speed.gpu_predicted": Row("", None),
+    "speed.layers": Row(
+        "--device cpu --pairs 16 --updates 3", "--layers 1 2 --pairs 2 --updates 1"
+    ),
     "released.lightweight": Row(
         "--data {data} --released {released} --recipes released --updates 20 --width 64",
         "--updates 2 --layers 1",

@@ -85,7 +85,9 @@ SMALL_MODEL = (
 XLING_SENT = ("--task", "xling_sent", "--criterion", "xling_sent_loss", *SMALL_MODEL)
 TRANSLATION = (
     *("--task", "xling_translation", "--criterion", "xling_translation_loss"),
-    *("--max-positions", "24", "--max-tokens", "400", "--constraint", "norm", "--negatives", "4"),
+    *("--max-positions", "24", "--max-tokens", "400", "--constraint", "norm"),
+    # The device draws the negatives, so a GPU and a CPU draw others.
+    *("--negative-weight", "0"),
 )
 CONTEXT = (
     *("--task", "sent_context", "--criterion", "sent_context_loss"),

@@ -415,7 +415,7 @@ def recipe_list(_: str) -> str:
             break_on_hyphens=False,
         )
         page = f"### `{name}` {{ #{name} }}\n\n```text\n{options}\n```\n"
-        if recipe.warmup and recipe.options["lr-scheduler"] == "polynomial_decay":
+        if recipe.warmup and "warmup-updates" not in recipe.options:
             page += f"\nThe learning rate rises for {recipe.warmup:g} of all updates.\n"
         pages.append(page)
     return "\n".join([table(("recipe", "trains", "source"), rows) + "\n", *pages])

@@ -55,17 +55,19 @@ from fairseq_lxsr.text.data_folder import count_pairs
 PAIR = "en-fr"
 LANGUAGES = PAIR.split("-")
 
+# The learning rate rises for a quarter of the updates, then falls to zero.
+PAPER = ("paper", "--lr-scheduler", "polynomial_decay")
 # Recipe and options of each row, the most important rows first. `align`, `ugt` and `mlm` have that
 # loss alone; the others have align and sim beside the generative loss.
 ROWS = {
-    "layers_2": ("paper",),
-    "layers_0": ("paper", "--encoder-layers", "0"),
-    "align": ("paper", "--objective", "none", "--sim-weight", "0"),
-    "xtr": ("paper", "--objective", "xtr"),
-    "ugt": ("paper", "--align-weight", "0", "--sim-weight", "0"),
-    "layers_1": ("paper", "--encoder-layers", "1"),
-    "mlm": ("paper", "--objective", "mlm", "--align-weight", "0", "--sim-weight", "0"),
-    "layers_6": ("paper", "--encoder-layers", "6"),
+    "layers_2": PAPER,
+    "layers_0": (*PAPER, "--encoder-layers", "0"),
+    "align": (*PAPER, "--objective", "none", "--sim-weight", "0"),
+    "xtr": (*PAPER, "--objective", "xtr"),
+    "ugt": (*PAPER, "--align-weight", "0", "--sim-weight", "0"),
+    "layers_1": (*PAPER, "--encoder-layers", "1"),
+    "mlm": (*PAPER, "--objective", "mlm", "--align-weight", "0", "--sim-weight", "0"),
+    "layers_6": (*PAPER, "--encoder-layers", "6"),
     "released": ("released",),
 }
 # Options of --small: a width at which a test can afford every row.

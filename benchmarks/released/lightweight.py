@@ -88,9 +88,10 @@ def command_of(recipe: str, data: Path, args: argparse.Namespace, save_dir: str)
         "log-interval": 50,
     }
     settings = read_recipe(recipe)
-    if settings.options["lr-scheduler"] == "polynomial_decay":
+    if settings.warmup and "warmup-updates" not in settings.options:
         pairs = sum(count_pairs(data, "").values())
-        options["total-num-update"] = EPOCHS * math.ceil(pairs / args.batch_size)
+        updates = EPOCHS * math.ceil(pairs / args.batch_size)
+        options["warmup-updates"] = int(settings.warmup * updates)
     words = ["--cpu", "--disable-validation", "--no-save"]
     for name, value in options.items():
         words += [f"--{name}", str(value)]

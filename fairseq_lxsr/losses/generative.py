@@ -1,7 +1,7 @@
 """Generative objectives: predict words of a sentence and of its translation from an embedding.
 
-These are the five objectives in the table of Mao et al. 2021, section 3.2. There is one encoder
-pass per side: the source pass encodes the source sentence, the target pass the target sentence.
+These are the five objectives in table 6 of Mao et al. 2021. There is one encoder pass per side: the
+source pass encodes the source sentence, the target pass the target sentence.
 """
 
 import torch
@@ -24,8 +24,8 @@ def sentence_targets(
 ) -> tuple[Target, Target]:
     """Return the target distributions that the sentence embeddings must predict (`sentence_loss`).
 
-    `ugt` is the objective proposed in the paper. `xtr` needs no masks, and retrieves about as many
-    translations in the paper's tables.
+    `ugt` is the objective proposed in the paper. `xtr` (Eq. 2 and 3) needs no masks, and retrieves
+    about as many translations in the paper's table 6.
 
     Source: Mao et al. 2021, Eq. 1 to 4.
 
@@ -79,7 +79,7 @@ def sentence_loss(logits: Tensor, source: Target, target: Target) -> Tensor:
     There is one row of logits per sentence instead of one per piece, which makes the lightweight
     model cheap to train.
 
-    Source: Mao et al. 2021, Eq. 2, with the order KL(q || p) of the paper's last version.
+    Source: Mao et al. 2021, Eq. 2, with the order KL(q || p) of the version with six authors.
 
     Example:
         >>> # One pair, vocabulary size V = 8

@@ -43,7 +43,7 @@ class Recipe:
         source: the paper and its equation or table, or the experiment that produced the result.
         extends: name of a recipe to inherit from; options given here override it.
         finetunes: name of the recipe whose checkpoint this recipe must start from.
-        warmup: fraction of updates used for warmup, with --lr-scheduler polynomial_decay.
+        warmup: fraction of updates used for warmup, with --lr-scheduler polynomial_decay or fixed.
         options: fairseq-train options without the leading dashes; true for a flag, false to remove
             an inherited option.
         updates: maps a number of pairs to a number of updates; used unless an option sets the
@@ -137,8 +137,7 @@ def train_command(recipe: Recipe, data: str, user_options: Sequence[str]) -> lis
     states_length = {"max-epoch", "no-max-epoch", "no-max-update"} & given.keys()
     if recipe.updates and not states_length:
         options = _with_defaults(options, _length_by_pairs(options, recipe, data))
-    if options.get("lr-scheduler") == ["polynomial_decay"]:
-        options = _with_defaults(options, _schedule(options, recipe.warmup or 0, data))
+    options = _with_defaults(options, _schedule(options, recipe.warmup or 0, data))
     command = [data, "--user-dir", str(PACKAGE)]
     for name, words in options.items():
         command += [f"--{name}", *words]
@@ -185,10 +184,16 @@ def _parse(user_options: Sequence[str]) -> dict[str, Words]:
 
 
 def _schedule(options: dict[str, Words], warmup: float, data: str) -> dict[str, Words]:
-    """Return the options for a linear learning rate schedule with warmup.
+    """Return the options for a learning rate schedule that depends on the number of updates.
 
-    The rate rises during the warmup fraction of the updates, then falls to zero at the last update.
+    The rate rises linearly during the warmup fraction of the updates. Then it falls linearly to
+    zero at the last update (polynomial_decay), or stays (fixed).
     """
+    scheduler = " ".join(options.get("lr-scheduler", []))
+    if scheduler == "fixed" and warmup and "warmup-updates" not in options:
+        return {"warmup-updates": [str(int(warmup * _count_updates(options, data)))]}
+    if scheduler != "polynomial_decay":
+        return {}
     if "total-num-update" in options:
         total = _number(options, "total-num-update")
     else:
@@ -205,8 +210,8 @@ def _count_updates(options: dict[str, Words], data: str) -> int:
         limits.append(_updates_of_epochs(options, data))
     if not limits:
         raise InputError(
-            "--max-update or --max-epoch is required, because the learning rate falls to zero at "
-            "the last update"
+            "--max-update or --max-epoch is required, because the learning rate depends on the "
+            "number of updates"
         )
     return min(limits)
 
@@ -237,7 +242,7 @@ def _updates_of_epochs(options: dict[str, Words], data: str) -> int:
 
 def _check_batches_are_countable(options: dict[str, Words]) -> None:
     """Check that the number of batches per epoch depends on --batch-size alone."""
-    advice = "specify --max-update: the learning rate falls to zero at the last update"
+    advice = "specify --max-update: the learning rate depends on the number of updates"
     if "batch-size" not in options:
         raise InputError(f"--max-epoch requires --batch-size to count the updates; {advice}")
     for name in ("max-tokens", "sampling-temperature", "source-temperature"):

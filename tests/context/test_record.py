@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from conftest import ROOT
 
 from fairseq_lxsr.context.rounds import (
     CONTEXT_ARCHITECTURES,
@@ -15,6 +16,7 @@ from fairseq_lxsr.context.rounds import (
     add_report,
 )
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.options import read_yaml_config
 from fairseq_lxsr.training.context import model as context_transformer
 
 
@@ -95,3 +97,22 @@ def test_a_damaged_report_is_refused_and_stays(tmp_path):
     with pytest.raises(InputError, match=rf"{REPORT}: damaged"):
         add_report(path, {"round": "round1", "pairs": 5})
     assert path.read_text() == '{"round": "rou'
+
+
+def test_the_example_has_what_the_paper_prints():
+    """Wang et al., abstract (any languages), 3.1 (negatives), 3.2 (pairs), 4.1, and 4.4 (m)."""
+    config = read_yaml_config(ROOT / "examples" / "context" / "wikipedia.yaml", ContextConfig)
+    printed = {
+        "pair_languages": "any",
+        "negatives": "corpus",
+        "both_samples": True,
+        "best": 1000,
+        "pairs": 100_000,
+        "draw": 10_000,
+        "epochs": 1,
+        "rounds": 3,
+        "learning_rate": 1e-4,
+        "dropout": 0.1,
+        "max_positions": 150,
+    }
+    assert vars(config).items() >= printed.items()

@@ -30,15 +30,20 @@ def run_example(folder, name: str, *arguments, **variables) -> str:
     ).stdout
 
 
-def assert_options(output: str, options: str) -> None:
-    """The command that `lxsr train` printed has all of the options, which have commas between
-    them.
-    """
-    [command] = [
+def train_commands(output: str) -> list[str]:
+    """Return the commands that `lxsr train` has printed."""
+    return [
         line
         for line in output.splitlines()
         if line.startswith("fairseq-train ") and " --arch " in line
     ]
+
+
+def assert_options(output: str, options: str) -> None:
+    """The only command that `lxsr train` printed has all of the options, which have commas between
+    them.
+    """
+    [command] = train_commands(output)
     for option in options.split(", --"):
         assert f" --{option.removeprefix('--')} " in f"{command} ", option
 
@@ -231,14 +236,21 @@ def test_recipe_of_the_paper_in_its_smoke_mode(tmp_path, language):
         **tables,
     )
     # the settings of the paper that the smoke mode leaves alone
-    settings = "--objective ugt, --align-weight 2, --sim-weight 2, --lr 0.001, --weight-decay 1e-5, --max-positions 200"
-    assert_options(output, f"{settings}, --dropout 0.1, --arch lxsr_tiny")
+    settings = (
+        "--objective ugt, --lr 0.001, --weight-decay 1e-5, --max-positions 200, --dropout 0.1, "
+        "--arch lxsr_tiny"
+    )
+    of_xsr, of_mldoc = train_commands(output)
+    # Table 4 is of ugt + align + sim, table 3 of ugt alone.
+    assert_options(of_xsr, f"{settings}, --align-weight 2, --sim-weight 2")
+    assert_options(of_mldoc, f"{settings}, --align-weight 0, --sim-weight 0")
     assert CAUTION in output
     scores = read_scores(tmp_path / "work" / "xsr.jsonl")
     assert scores[0].settings["queries"] <= 50
     # at most 200,000
     assert (scores[-1].settings["queries"], scores[-1].settings["candidates"]) == (2000, 2100)
     documents = read_scores(tmp_path / "work" / "mldoc.jsonl")
+    assert documents[0].settings["model"] != scores[0].settings["model"]
     assert {score.task for score in documents} == {
         f"{a}->{b}" for a in ("en", language) for b in ("en", language)
     }

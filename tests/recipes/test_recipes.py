@@ -204,15 +204,6 @@ def test_own_options_replace_those_of_the_recipe(own, there, not_there):
         ("best", "--max-update 30 --total-num-update 200", 200, 20),
         ("best", "--max-epoch 20 --batch-size 10", 20 * 5, 10),
         ("best", "--max-epoch 20 --max-update 15", 15, 1),
-        ("paper", "", 12, 3),
-        ("paper", "--batch-size 10", 12 * 5, 15),
-        ("paper", "--batch-size 10 --drop-last", 12 * 4, 12),
-        ("paper", "--batch-size 10 --update-freq 2", 12 * 3, 9),
-        ("paper", "--batch-size 10 --skip-remainder-batch", 12 * 4, 12),
-        ("paper", "--batch-size 10 --update-freq 3 --skip-remainder-batch", 12 * 1, 3),
-        ("paper", "--batch-size 10 --lang-pairs fr-en", 12 * 5, 15),
-        ("paper", "--max-update 100", 100, 25),
-        ("paper_it", "--batch-size 49", 30, 6),
         ("paper_small", "--lr-scheduler polynomial_decay --no-warmup-updates", 1500, 150),
     ],
 )
@@ -222,6 +213,31 @@ def test_learning_rate_follows_the_length(recipe, own, total, warmup):
         str(total),
         str(warmup),
     )
+
+
+# --max-update or --max-epoch, of a folder of 49 pairs; updates of warm-up
+@pytest.mark.parametrize(
+    ("recipe", "own", "warmup"),
+    [
+        ("paper", "", 3),
+        ("paper", "--batch-size 10", 15),
+        ("paper", "--batch-size 10 --drop-last", 12),
+        ("paper", "--batch-size 10 --update-freq 2", 9),
+        ("paper", "--batch-size 10 --skip-remainder-batch", 12),
+        ("paper", "--batch-size 10 --update-freq 3 --skip-remainder-batch", 3),
+        ("paper", "--batch-size 10 --lang-pairs fr-en", 15),
+        ("paper", "--max-update 100", 25),
+        ("paper_it", "--batch-size 49", 6),
+        ("paper", "--max-update 100 --warmup-updates 7", 7),
+    ],
+)
+def test_learning_rate_of_the_paper_rises_for_three_epochs_and_stays(recipe, own, warmup):
+    """No version of the paper prints a fall after the warm-up."""
+    words = read_by_fairseq(train_command(read_recipe(recipe), str(DATA), ["--cpu", *own.split()]))
+    schedule = FixedLRSchedule(words, Recorder())
+    rates = [schedule.step_update(update) for update in range(4 * warmup)]
+    rising = [1e-3 * (update + 1) / warmup for update in range(warmup)]
+    assert rates == pytest.approx([*rising, *[1e-3] * (3 * warmup)])
 
 
 @pytest.mark.parametrize(
@@ -332,8 +348,7 @@ def test_length_by_workers_and_shards(device):
         ["--batch-size", "10", "--distributed-world-size", "4", *device],
     )
     command = train_command(recipe, f"{DATA}:{DATA}", own)
-    assert value_of(command, "--total-num-update") == "24"  # 5 batches for 4 workers are 2 updates
-    assert value_of(command, "--warmup-updates") == "6"
+    assert value_of(command, "--warmup-updates") == "6"  # 5 batches for 4 workers are 2 updates
 
 
 @pytest.mark.parametrize(
@@ -370,7 +385,7 @@ def test_what_the_released_code_changes():
             "attention-dropout",
         ),
         *("layer-norm-eps", "init-weights", "decoupled-weight-decay", "amsgrad"),
-        *("lr-scheduler", "lr", "warmup-updates"),
+        *("lr", "warmup-updates"),
     }
     command = printed("--recipe", "released", "--cpu")
     assert value_of(command, "--lr") == "0.001, 0.001, 0.001, 0.0001"

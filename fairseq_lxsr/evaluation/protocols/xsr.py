@@ -55,17 +55,20 @@ def select(
     seed: int = 1,
     languages: tuple[str, str] = ("", ""),
     files: tuple[str, str] = ("", ""),
+    lowercase: bool = False,
 ) -> RetrievalSet:
     """Select the sentence pairs that the protocol evaluates.
 
-    Sentences are lower-cased (as in the released code of Mao et al. 2021; the paper does not say),
-    pairs with an empty or repeated side are dropped, and up to 200,000 pairs are drawn.
+    Pairs with an empty or repeated side are dropped, and up to 200,000 pairs are drawn. Sentences
+    that differ only in case count as repeated, so that the selection does not depend on
+    `lowercase`.
 
     Args:
         pairs: source and target sentences.
         seed: seed of the shuffle.
         languages: languages of the source and the target.
         files: names of the files, for messages and external embeddings.
+        lowercase: whether to convert the sentences to lower case.
 
     Raises:
         InputError: if fewer than 10 pairs are left.
@@ -77,14 +80,17 @@ def select(
     target_lines: set[str] = set()
     for row, pair in enumerate(pairs):
         total = row + 1
-        source, target = (sentence.strip().lower() for sentence in pair)
+        source, target = (sentence.strip() for sentence in pair)
+        lower_source, lower_target = source.lower(), target.lower()
         if not (_WORD.search(source) and _WORD.search(target)):
             empty += 1
             continue
-        if source in source_lines or target in target_lines:
+        if lower_source in source_lines or lower_target in target_lines:
             continue
-        source_lines.add(source)
-        target_lines.add(target)
+        source_lines.add(lower_source)
+        target_lines.add(lower_target)
+        if lowercase:
+            source, target = lower_source, lower_target
         selected.append((source, target, row))
     if len(selected) < max(RANKS):
         raise InputError(
@@ -144,6 +150,11 @@ class SentenceRetrieval(RerankOption, AlignedText, Protocol):
         metavar="NAMES",
     )
     seed: int = option("seed of the shuffle that draws queries and candidates", 1, at_least(0))
+    lowercase: bool = option(
+        "lower-case the text, as the released code of Mao et al. 2021 does, even if the model "
+        "distinguishes case",
+        False,
+    )
 
     def prepare(self) -> Plan:
         files = self.files()
@@ -155,6 +166,7 @@ class SentenceRetrieval(RerankOption, AlignedText, Protocol):
                     self.seed,
                     (source, target),
                     (source_file, target_file),
+                    self.lowercase,
                 )
                 _report_dropped(texts)
                 yield self.signed(self.scores(texts, encoder))
@@ -178,6 +190,7 @@ class SentenceRetrieval(RerankOption, AlignedText, Protocol):
         target = texts.target
         sides = [(source.lines, embed(encoder, source)), (target.lines, embed(encoder, target))]
         shared_settings = {
+            "case": "lower" if self.lowercase else "mixed",
             "queries": texts.queries,
             "candidates": len(target),
             "seed": texts.seed,
@@ -186,7 +199,7 @@ class SentenceRetrieval(RerankOption, AlignedText, Protocol):
         scores = []
         for metric in metrics:
             name = reranker.name if reranker else RANKING_METRICS[metric]
-            settings = {"metric": name, "norm": "l2", "case": "lower", **shared_settings}
+            settings = {"metric": name, "norm": "l2", **shared_settings}
             for task, (lines, queries), (candidate_lines, candidates) in zip(
                 directions(source, target), sides, sides[::-1], strict=True
             ):

@@ -34,7 +34,7 @@ def test_golden_values():
         assert score.values == pytest.approx(
             {f"P@{k}": DATA["values"][f"{direction} P@{k}"] for k in xsr.RANKS}
         )
-        signature = "xsr|metric:nn-cosine|norm:l2|case:lower|queries:10|candidates:10|seed:1|text:"
+        signature = "xsr|metric:nn-cosine|norm:l2|case:mixed|queries:10|candidates:10|seed:1|text:"
         assert score.signature.startswith(signature)
         assert "|model:golden|version:" in score.signature
     metrics = ("nn-cosine", "csls-k10", "margin-ratio-k4-of-100")
@@ -85,9 +85,11 @@ def test_text_of_the_protocol(monkeypatch):
         ("\U0001f60a", "ja"),
     ]
     chosen = xsr.select(messy)
-    expected = sorted((a.lower(), b.lower()) for a, b in pairs)
-    assert sorted(zip(chosen.source.lines, chosen.target.lines, strict=True)) == expected
-    assert [messy[row][0].lower() for row in chosen.source.rows] == list(chosen.source.lines)
+    assert sorted(zip(chosen.source.lines, chosen.target.lines, strict=True)) == sorted(pairs)
+    assert [messy[row][0] for row in chosen.source.rows] == list(chosen.source.lines)
+    lowered = xsr.select(messy, lowercase=True)
+    assert lowered.source.rows.tolist() == chosen.source.rows.tolist()
+    assert lowered.target.lines == tuple(line.lower() for line in chosen.target.lines)
     assert chosen.queries == 12
     assert (chosen.empty, chosen.repeated) == (4, 2)
     assert xsr.select(messy).source.lines == chosen.source.lines  # a fixed shuffle
@@ -110,6 +112,29 @@ def test_the_command_counts_what_is_left_out(tmp_path):
     done = lxsr_here("eval", "xsr", *arguments, folder=tmp_path)
     [line] = [line for line in done.stderr.splitlines() if line.startswith("s, t: ")]
     assert re.findall(r"\d+", line) == ["16", "1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("options", "case", "right"), [((), "mixed", 100.0), (("--lowercase",), "lower", 0.0)]
+)
+def test_a_cased_model_reads_the_text_as_it_is(tmp_path, options, case, right):
+    """Word vectors that are right for capitalised words, and wrong for words in lower case."""
+    vectors = np.eye(12)
+    english, german = ([f"{start}{letter}x" for letter in "abcdefghijkl"] for start in "ED")
+    lines = ["48 12"]
+    for words, shift in ((english, 1), (german, 0)):
+        for number, word in enumerate(words):
+            lines.append(f"{word} " + " ".join(map(str, vectors[number])))
+            lower = vectors[(number + shift) % 12]
+            lines.append(f"{word.lower()} " + " ".join(map(str, lower)))
+    (tmp_path / "words.vec").write_text("\n".join(lines) + "\n")
+    (tmp_path / "t.en").write_text("\n".join(english) + "\n")
+    (tmp_path / "t.de").write_text("\n".join(german) + "\n")
+    arguments = ("--data", "t", "--lang-pairs", "en-de", "--metric", "nn", "--output", "scores")
+    done = lxsr_here("eval", "xsr", "--model", "words.vec", *arguments, *options, folder=tmp_path)
+    scores = [json.loads(line) for line in (tmp_path / "scores").read_text().splitlines()]
+    assert [score["values"]["P@1"] for score in scores] == [right, right]
+    assert f"|case:{case}|" in done.stdout
 
 
 def test_embeddings_that_are_all_alike_score_by_chance():

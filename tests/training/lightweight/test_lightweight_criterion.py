@@ -204,15 +204,26 @@ def test_similarity_temperature_and_hard_negatives_reach_the_loss():
 
 @pytest.mark.parametrize(
     ("objective", "of_pair"),
-    [("ugt", 1), ("xtr", 1), ("smlm", 1), ("mlm", None), ("mlm_xtr", None)],
+    [("ugt", 1), ("xtr", 0), ("smlm", 1), ("mlm", None), ("mlm_xtr", None)],
 )
 def test_what_an_objective_masks(objective, of_pair):
-    """One piece of a pair, or some of either sentence (Mao et al. 2021, the table of 3.2)."""
+    """Nothing (Mao et al. 2021, Eq. 2), one piece of a pair (Eq. 1), or some of either sentence."""
     batch = make_batch(objective)
     masked = torch.stack(
         [(batch[f"{side}_masked_ids"] != PAD).sum(dim=1) for side in ("source", "target")]
     )
-    assert (masked.sum(dim=0) == of_pair).all() if of_pair else (masked >= 1).all()
+    if of_pair is None:
+        assert (masked >= 1).all()
+    else:
+        assert (masked.sum(dim=0) == of_pair).all()
+
+
+@pytest.mark.parametrize(("target_ids", "masks"), [("original", "none"), ("masked", "one")])
+def test_xtr_masks_nothing_unless_it_follows_the_released_code(target_ids, masks):
+    """Eq. 2 reads whole sentences; the released code has masked the pair before (dataset.py)."""
+    terms = make_task(objective="xtr", target_ids=target_ids).terms
+    [masking, *_] = next(term for term in terms if term.name == "gen").parts("train")
+    assert masking.kind == masks
 
 
 RELEASED = {"sim_reduction": "sum", "target_ids": "masked", "target_overlap": "translation"}

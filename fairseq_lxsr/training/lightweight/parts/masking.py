@@ -15,7 +15,7 @@ from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 BoolArray = NDArray[np.bool_]
 
-MASKINGS = ("one", "tokens")
+MASKINGS = ("none", "one", "tokens")
 # `mask_tokens` selects this fraction of the pieces. Of the selected pieces, MASK_SHARE are replaced
 # by <mask> and RANDOM_SHARE by a random piece; the rest remain unchanged (Devlin et al. 2019).
 MASKED_SHARE = 0.15
@@ -201,8 +201,8 @@ class Masking:
     """Masks pieces in a batch on the fly.
 
     Args:
-        kind: `one` masks one piece per pair, on one side (objectives xtr, smlm and ugt);
-            `tokens` masks 15 percent of the pieces on both sides (mlm and mlm_xtr).
+        kind: `none` masks nothing (objective xtr); `one` masks one piece per pair, on one side
+            (smlm and ugt); `tokens` masks 15 percent of the pieces on both sides (mlm and mlm_xtr).
         vocabulary: dictionary data for masking.
     """
 
@@ -228,6 +228,10 @@ class Masking:
     def _mask(self, pairs: DrawnPairs) -> tuple[MaskedBatch, MaskedBatch]:
         settings = (pairs.dataset.seed, pairs.dataset.epoch, self.vocabulary)
         source, target = pairs.tokens
+        if self.kind == "none":
+            empty = np.full((len(source), 1), self.vocabulary.padding_idx)
+            positions = np.zeros_like(empty)
+            return MaskedBatch(source, empty, positions), MaskedBatch(target, empty, positions)
         if self.kind == "one":
             return mask_one_piece(source, target, pairs.index, *settings)
         masked_source = mask_tokens(source, pairs.index, 0, *settings)

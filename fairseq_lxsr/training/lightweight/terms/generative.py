@@ -23,7 +23,7 @@ from fairseq_lxsr.training.lightweight.terms.term import Batch, Encoded, Setting
 TARGET_IDS = ("original", "masked")
 MASKING_OF_OBJECTIVE = {
     "ugt": "one",
-    "xtr": "one",
+    "xtr": "none",
     "smlm": "one",
     "mlm": "tokens",
     "mlm_xtr": "tokens",
@@ -47,7 +47,8 @@ class GenerativeOptions(FairseqDataclass):
     )
     target_ids: ChoiceEnum(TARGET_IDS) = option(  # type: ignore[valid-type]
         "pieces of its translation that a sentence predicts: original, or masked (with <mask> "
-        "in place of the masked word, as in the released code)",
+        "in place of the masked word, as in the released code, which also masks a word with "
+        "--objective xtr)",
         "original",
     )
     target_overlap: ChoiceEnum(losses.TARGET_OVERLAPS) = option(  # type: ignore[valid-type]
@@ -95,7 +96,11 @@ class GenerativeTerm(Term):
         return cls(cfg, setting.vocabulary)
 
     def parts(self, split: Split) -> Sequence[Part]:
-        parts: list[Part] = [Masking(MASKING_OF_OBJECTIVE[self.objective], self.vocabulary)]
+        masking = MASKING_OF_OBJECTIVE[self.objective]
+        if self.objective == "xtr" and self.masked_targets:
+            # The released code masks one piece of every pair, whatever the objective.
+            masking = "one"
+        parts: list[Part] = [Masking(masking, self.vocabulary)]
         if self.masked_targets:
             parts.append(MaskedTargets())
         return parts
