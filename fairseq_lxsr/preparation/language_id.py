@@ -7,48 +7,18 @@ from pathlib import Path
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.options import FileName
+from fairseq_lxsr.text.common_words import COMMON_WORDS
 from fairseq_lxsr.text.languages import best_code, is_same_language, parse_tag
 
 # Takes a sentence, its expected language and the other language of the pair; returns whether the
 # sentence is in the expected language.
 LanguageCheck = Callable[[str, str, str], bool]
 METHOD = FileName(description="one of stopwords, py3langid, FILE of a fastText model")
-# Frequent words that distinguish each language from similar languages.
-STOP_WORDS = {
-    "bg": "и на да се за от че не са това което като по към",
-    "ca": "i la les els dels amb per que no és una aquesta com més",
-    "cs": "a se na je že to pro jsou které ale nebo jako při být",
-    "da": "og at det er en som på af til ikke der med jeg blev",
-    "de": "der die das und ist nicht ein eine zu den mit für auf sich von werden wird",
-    "el": "και το να του της η με που για την είναι από δεν",
-    "en": "the of and to is in that for it with this not are be you was on",
-    "es": "el la los las de que y en un una por con para es no se del",
-    "et": "ja on ei et see kui ka oma mis aga või ning selle",
-    "fi": "ja on ei että se oli hän mutta ovat joka kun myös tai",
-    "fr": "le la les des et est une pour dans que qui pas vous avec sur par du au",
-    "hr": "i je da se na za su koji nije od kao ili što",
-    "hu": "a az és hogy nem is egy ez van volt meg de csak",
-    "id": "yang dan di ini itu dengan untuk tidak dari dalam akan pada",
-    "it": "il la di che e per un una non del con sono della gli le alla nel",
-    "lt": "ir kad yra į iš su tai kaip bet ar buvo nuo",
-    "lv": "un ir ka no par ar uz tas kas bet vai nav",
-    "nb": "og det er som på til av for ikke en jeg med har",
-    "nl": "de het een van en is dat niet op te zijn voor met aan die wordt",
-    "pl": "i w na nie się z że do to jest jak są lub dla",
-    "pt": "o a os as de que e do da em um uma para com não é no na por",
-    "ro": "și de la în nu cu pe care este un o din pentru mai sunt",
-    "ru": "и в не на что с как это по для но от или из",
-    "sk": "a sa na je že to pre sú ktoré ale alebo ako pri byť",
-    "sl": "in je da se na za so ki ne kot tudi pri ali",
-    "sv": "och att det är som en på av för inte med till den har",
-    "tr": "ve bir bu için ile de da olarak değil olan daha ne gibi",
-    "uk": "і в не на що з як це до та для але від або",
-}
 
 
 @cache
 def _words(language: str) -> frozenset[str]:
-    return frozenset(STOP_WORDS[best_code(language, STOP_WORDS) or language].split())
+    return frozenset(COMMON_WORDS[best_code(language, COMMON_WORDS) or language].split())
 
 
 def by_stop_words(text: str, language: str, second_language: str) -> bool:
@@ -115,11 +85,11 @@ def language_check(method: str, *languages: str) -> LanguageCheck:
 
 
 def _check_stop_words(languages: Sequence[str]) -> None:
-    unknown = [language for language in languages if best_code(language, STOP_WORDS) is None]
+    unknown = [language for language in languages if best_code(language, COMMON_WORDS) is None]
     if unknown:
         raise InputError(
             f"filter 'language': no stop words for {', '.join(unknown)}; supported languages "
-            f"are {', '.join(STOP_WORDS)}: choose another method with --filters "
+            f"are {', '.join(COMMON_WORDS)}: choose another method with --filters "
             "language:method=py3langid or language:method=FILE (a fastText model), or omit "
             "the filter for this pair"
         )

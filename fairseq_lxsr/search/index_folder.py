@@ -27,6 +27,7 @@ from fairseq_lxsr.search.segment_files import map_numbers, open_unchanged
 from fairseq_lxsr.search.segment_vectors import CANDIDATES_PER_WINDOW, Mask, SegmentVectors
 from fairseq_lxsr.search.segment_writer import EmbedText, SegmentWriter
 from fairseq_lxsr.search.window_pieces import WindowPieces, join_windows
+from fairseq_lxsr.text.common_words import LABELS, script_of
 from fairseq_lxsr.vectors import merge_neighbours
 from fairseq_lxsr.vectors.neighbours import fill_neighbours, shift_ids
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray, check_count
@@ -366,11 +367,32 @@ class IndexFolder:
         return ids
 
     @cached_property
+    def languages(self) -> IntArray:
+        """Number of the language of each document in `common_words.LABELS` [N].
+
+        A document of which only the script is known counts as one of the most frequent language in
+        that script. If the index does not store languages, all documents count as one language.
+        """
+        parts = [segment.languages for segment in self.segments]
+        known_parts = [part for part in parts if part is not None]
+        if len(known_parts) < len(parts) or not parts:
+            return np.zeros(self._document_starts[-1], dtype=np.int64)
+        languages = np.concatenate(known_parts).astype(np.int64)
+        sizes = np.bincount(languages[self._is_alive], minlength=len(LABELS))
+        most_frequent = np.arange(len(sizes))
+        for number in np.argsort(sizes, kind="stable").tolist():
+            script = LABELS.index(script_of(LABELS[number]))
+            if sizes[number] and script != number:
+                # The loop ends with the most frequent language of each script.
+                most_frequent[script] = number
+        return most_frequent[languages]
+
+    @cached_property
     def lexical(self) -> LexicalIndex:
         """BM25 index of the documents that are not deleted."""
         parts = [segment.postings for segment in self.segments]
         is_alive = self._is_alive if len(self.deleted) else None
-        return LexicalIndex(parts, prefixes, is_alive)
+        return LexicalIndex(parts, prefixes, is_alive, self.languages)
 
     @staticmethod
     def _parts(numbers: IntArray, starts: list[int]) -> Iterator[tuple[int, Mask]]:

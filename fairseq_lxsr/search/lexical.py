@@ -34,6 +34,9 @@ _UNSPACED = re.compile(
 
 # Number of letters of a word that hybrid search compares.
 PREFIX = 5
+# A term's share of the documents of a language is averaged with that of this number of documents
+# of the whole collection.
+FEW_DOCUMENTS = 5
 # The Arabic article, also after a preposition or a conjunction.
 _ARTICLE = re.compile("^[\u0648\u0641\u0628\u0643\u0644]?(?:\u0627\u0644|\u0644\u0644)(?=\\w\\w)")
 # Files with the arrays of `Postings`.
@@ -167,19 +170,38 @@ class Postings:
         return slice(start, int(self.terms[number, 1]))
 
 
+@dataclass(frozen=True)
+class WordMatches:
+    """Documents that share words with a query, best first.
+
+    Attributes:
+        documents: numbers of the documents, at most k.
+        scores: mean BM25 score of a term of the query in each document.
+        shares: weight of the terms that each document has, as a share of the weight of all terms
+            of the query, from 0 to 1.
+    """
+
+    documents: IntArray
+    scores: FloatArray
+    shares: FloatArray
+
+
 class LexicalIndex:
     """Searches documents with BM25.
 
         index = LexicalIndex([Postings.build(["A dog barks.", "It rains."])])
-        scores, documents = index.nearest(["Which dog?"], k=1)
+        index.nearest("Which dog?", k=1).documents  # [0]
 
     The weight of a term, and the mean length of documents, are those of all segments without the
-    deleted documents. So the scores do not depend on how documents are divided into segments.
+    deleted documents. So the scores do not depend on how documents are divided into segments. A
+    frequent word of one language is rare in a collection of several languages. Its weight therefore
+    depends on its share of the documents in that language in which it is most frequent.
 
     Args:
         parts: postings of each segment; the documents of all segments are numbered consecutively.
         split: splits a query into terms, as for the postings.
         is_alive: mask of the documents that are not deleted [N]; None if none is deleted.
+        languages: number of the language of each document [N]; None for one language.
     """
 
     def __init__(
@@ -187,13 +209,20 @@ class LexicalIndex:
         parts: Sequence[Postings],
         split: SplitTerms = words,
         is_alive: NDArray[np.bool_] | None = None,
+        languages: IntArray | None = None,
     ):
         self._parts = parts
         self._split = split
         self._is_alive = is_alive
         totals = np.concatenate([part.totals for part in parts])
-        alive_totals = totals if is_alive is None else totals[is_alive]
+        self._languages = np.zeros(len(totals), dtype=np.int64) if languages is None else languages
+        alive_totals = totals
+        alive_languages = self._languages
+        if is_alive is not None:
+            alive_totals = totals[is_alive]
+            alive_languages = alive_languages[is_alive]
         self._num_alive = len(alive_totals)
+        self._language_sizes = np.bincount(alive_languages)
         mean = max(alive_totals.mean() if self._num_alive else 0.0, 1.0)
         # The denominator of BM25 without the frequency of the term [N].
         self._norms = (K1 * (1 - B + B * totals / mean)).astype(np.float32)
@@ -202,54 +231,41 @@ class LexicalIndex:
         """Return the number of documents, including deleted documents."""
         return len(self._norms)
 
-    def nearest(
-        self, queries: Sequence[str], k: int, allowed: NDArray[np.bool_] | None = None
-    ) -> tuple[FloatArray, IntArray]:
-        """Find the documents with the highest BM25 scores.
+    def nearest(self, query: str, k: int, allowed: NDArray[np.bool_] | None = None) -> WordMatches:
+        """Find the k documents with the highest BM25 scores.
 
         Args:
-            queries: Q texts.
-            k: number of documents per query.
+            query: a text.
+            k: number of documents.
             allowed: mask of the documents to search [N]; None for all that are not deleted.
-
-        Returns:
-            Scores in descending order, float32 [Q, k], and numbers of the documents [Q, k]. If
-            fewer documents share a term with the query, the last scores are 0 and the last numbers
-            -1. A score is the sum over the terms of the query.
         """
         if allowed is None:
             allowed = self._is_alive
-        scores = np.zeros((len(queries), k), dtype=np.float32)
-        documents = np.full((len(queries), k), -1, dtype=np.int64)
-        depth = min(k, len(self))
-        for number, query in enumerate(queries):
-            all_scores = self._scores(query)
-            if allowed is not None:
-                all_scores = np.where(allowed, all_scores, 0)
-            positive = np.flatnonzero(all_scores > 0)
-            if len(positive) > depth:
-                # Of equal documents, the first are kept.
-                kth = np.partition(all_scores[positive], len(positive) - depth)[-depth]
-                order = np.flatnonzero(all_scores[positive] >= kth)
-                positive = positive[order]
-            best = positive[np.argsort(-all_scores[positive], kind="stable")][:depth]
-            scores[number, : len(best)] = all_scores[best]
-            documents[number, : len(best)] = best
-        return scores, documents
+        scores, shares = self._compare(query)
+        if allowed is not None:
+            scores = np.where(allowed, scores, 0)
+        positive = np.flatnonzero(scores > 0)
+        if len(positive) > k:
+            # Of equal documents, the first are kept.
+            kth = np.partition(scores[positive], len(positive) - k)[-k]
+            positive = positive[scores[positive] >= kth]
+        documents = positive[np.argsort(-scores[positive], kind="stable")][:k]
+        return WordMatches(documents, scores[documents], shares[documents])
 
-    def _scores(self, query: str) -> FloatArray:
-        """Return the BM25 score of each document [N]."""
+    def _compare(self, query: str) -> tuple[FloatArray, FloatArray]:
+        """Return the scores and shares of all documents [N]; see `WordMatches`."""
         scores = np.zeros(len(self), dtype=np.float32)
-        for term, repetitions in Counter(self._split(query)).items():
+        shares = np.zeros(len(self), dtype=np.float32)
+        total = 0.0
+        terms = Counter(self._split(query))
+        for term, repetitions in terms.items():
             documents, counts = self._postings(term)
-            frequency = len(documents)
-            if self._is_alive is not None:
-                frequency = int(np.count_nonzero(self._is_alive[documents]))
-            if not frequency:
-                continue
-            weight = np.float32(repetitions * self._inverse_frequency(frequency))
-            scores[documents] += weight * counts / (counts + self._norms[documents])
-        return scores
+            weight = self._weight(documents)
+            total += weight
+            factor = np.float32(repetitions * weight)
+            scores[documents] += factor * counts / (counts + self._norms[documents])
+            shares[documents] += weight
+        return scores / max(terms.total(), 1), shares / np.float32(max(total, 1e-9))
 
     def _postings(self, term: str) -> tuple[IntArray, FloatArray]:
         """Return the documents with a term, and its frequency in each of them."""
@@ -266,9 +282,19 @@ class LexicalIndex:
             return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32)
         return np.concatenate(documents), np.concatenate(counts)
 
-    def _inverse_frequency(self, frequency: int) -> float:
-        """Return the weight of a term that occurs in `frequency` documents, as in Lucene."""
-        return math.log(1 + (self._num_alive - frequency + 0.5) / (frequency + 0.5))
+    def _weight(self, documents: IntArray) -> float:
+        """Return the weight of a term that occurs in these documents, as in Lucene."""
+        languages = self._languages[documents]
+        if self._is_alive is not None:
+            languages = languages[self._is_alive[documents]]
+        total = self._num_alive
+        share = len(languages) / max(total, 1)
+        counts = np.bincount(languages, minlength=len(self._language_sizes))
+        # Languages of few documents count almost as the whole collection.
+        shares = (counts + FEW_DOCUMENTS * share) / (self._language_sizes + FEW_DOCUMENTS)
+        largest_share = float(shares.max(initial=share))
+        half = 0.5 / max(total, 1)
+        return math.log(1 + (1 - largest_share + half) / (largest_share + half))
 
 
 def _term_hash(term: str) -> int:

@@ -19,6 +19,14 @@ a window of a passage is the mean of four similarities, minus a correction for i
   subtracted.
 
 The score of a passage is the score of its best window.
+
+If the candidates are in several languages (see `search.language_groups`):
+
+- The cosine of a piece of the query with a window is divided by the largest cosine of this piece in
+  the language of the window, relative to the largest in any language. A good translation then
+  counts as much as the same word.
+- A piece is frequent if it is frequent in the windows of any one language.
+- Half of the difference between the mean cosines of the languages is subtracted.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,6 +40,7 @@ from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.encoder.model_folder import size_of
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules.sizes import TransformerConfig
+from fairseq_lxsr.search.language_groups import LanguageGroups
 from fairseq_lxsr.search.reranker import piece_encoder
 from fairseq_lxsr.search.window_pieces import PieceEmbedder, WindowPieces
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
@@ -52,8 +61,16 @@ NUM_SIMILARITIES = 4
 # Largest number of cosines of a query's pieces with those of the windows to compute at a time.
 LARGEST_BLOCK = 1 << 21
 LENGTH_PENALTY = 1 / 50
-# Weight of the mean BM25 score of the query's terms in hybrid search.
-LEXICAL_WEIGHT = 0.3
+# Smallest value of the largest cosine of a piece in a language: a smaller one means that no window
+# has a translation.
+LEAST_TRANSLATION = 0.6
+# Numbers of windows that an average over all languages counts as: for the largest cosine of a
+# language, for the frequency of a piece, and for the mean cosine.
+PRIOR_OF_LARGEST = 10
+PRIOR_OF_FREQUENCY = 5
+PRIOR_OF_COSINE = 10
+# Share of the difference between the mean cosines of languages that is subtracted.
+CENTRED_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -186,7 +203,11 @@ class PassageRanker:
         return vectors
 
     def score(
-        self, query_ids: IntArray, windows: WindowPieces, cosines: FloatArray
+        self,
+        query_ids: IntArray,
+        windows: WindowPieces,
+        cosines: FloatArray,
+        languages: IntArray | None = None,
     ) -> tuple[FloatArray, IntArray]:
         """Score windows for a query.
 
@@ -194,11 +215,14 @@ class PassageRanker:
             query_ids: dictionary ids of the pieces of the query [q].
             windows: word pieces of the windows, which are all candidates of the query.
             cosines: largest cosine of the vectors of each window with the query [W].
+            languages: number of the language of each window [W]; None for one language.
 
         Returns:
             Scores [W], and the index of the best matching sentence of each window [W].
         """
-        scores = cosines / NUM_SIMILARITIES
+        if languages is None:
+            languages = np.zeros(len(cosines), dtype=np.int64)
+        scores = _centred(cosines, LanguageGroups(languages)) / NUM_SIMILARITIES
         sentences = np.zeros(len(scores), dtype=np.int64)
         is_known = windows.lengths > 0
         first_sentences = _starts(windows.counts)
@@ -215,8 +239,15 @@ class PassageRanker:
             query_ids, windows.ids, windows.lengths[known_sentences], num_pieces
         )
         of_windows = _largest(of_sentences, counts)
-        weights *= _inverse_frequency(of_windows)
+        groups = LanguageGroups(languages[has_pieces])
+        weights *= _inverse_frequency(of_windows, groups)
         weights /= weights.sum()
+        if len(groups) > 1:
+            scales = _translation_scales(of_windows, groups)
+            of_windows /= scales[:, groups.numbers]
+            of_sentences /= scales[:, np.repeat(groups.numbers, counts)]
+            pair_scales = np.sqrt(scales[:-1] * scales[1:])
+            of_pairs /= pair_scales[:, groups.numbers]
         sentence_scores = weights @ of_sentences
         largest = np.maximum.reduceat(sentence_scores, _starts(counts))
         pairs = _pair_scores(of_pairs, of_windows, weights)
@@ -308,17 +339,49 @@ def _piece_weights(ids: IntArray, norms: FloatArray) -> FloatArray:
     return weights.astype(np.float32)
 
 
-def _inverse_frequency(of_windows: FloatArray) -> FloatArray:
+def _centred(cosines: FloatArray, groups: LanguageGroups) -> FloatArray:
+    """Subtract a part of the difference between the mean cosine of a language and of all [W]."""
+    if len(groups) < 2:
+        return cosines
+    differences = groups.means(cosines, PRIOR_OF_COSINE) - cosines.mean()
+    return cosines - CENTRED_SHARE * differences[groups.numbers]
+
+
+def _inverse_frequency(of_windows: FloatArray, groups: LanguageGroups) -> FloatArray:
     """Return larger weights for pieces of the query that fewer windows contain.
 
     As in the inverse document frequency, a weight is the negative logarithm of a share of windows.
-    A window with a similar piece, for example a translation, counts in part.
+    A window with a similar piece, for example a translation, counts in part. The share is that in
+    the language in which it is largest.
 
     Args:
         of_windows: largest cosine of each piece of the query with a piece of each window [q, W].
+        groups: languages of the windows.
     """
-    shares = np.mean(np.maximum(of_windows, 0) ** CONTAINED_POWER, axis=1)
+    contained = np.maximum(of_windows, 0) ** CONTAINED_POWER
+    shares = contained.mean(axis=1)
+    if len(groups) > 1:
+        shares = np.maximum(shares, groups.means(contained, PRIOR_OF_FREQUENCY).max(axis=1))
     return 1 - np.log(shares + 1 / of_windows.shape[1])
+
+
+def _translation_scales(of_windows: FloatArray, groups: LanguageGroups) -> FloatArray:
+    """Return how well each language can match each piece of the query [q, G], at most 1.
+
+    This is the largest cosine of the piece in the language, relative to that in the best language.
+    A language with few windows may lack a translation by chance, so it is averaged with the others.
+
+    Args:
+        of_windows: largest cosine of each piece of the query with a piece of each window [q, W].
+        groups: languages of the windows.
+    """
+    largest = np.maximum(groups.largest(of_windows), LEAST_TRANSLATION)
+    typical = largest @ groups.sizes / groups.sizes.sum()
+    typical = np.maximum(typical[:, None], largest)
+    averaged = groups.sizes * largest + PRIOR_OF_LARGEST * typical
+    averaged /= groups.sizes + PRIOR_OF_LARGEST
+    scales = averaged / averaged.max(axis=1, keepdims=True)
+    return scales.astype(np.float32)
 
 
 def _compare_pairs(cosines: FloatArray, num_pieces: IntArray) -> FloatArray:

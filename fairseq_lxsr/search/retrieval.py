@@ -13,8 +13,9 @@ import numpy as np
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.search.index_folder import IndexFolder
-from fairseq_lxsr.search.lexical import prefixes
-from fairseq_lxsr.search.passages import LEXICAL_WEIGHT, PASSAGE_DEPTH, PassageRanker
+from fairseq_lxsr.search.language_groups import LanguageGroups
+from fairseq_lxsr.search.lexical import WordMatches
+from fairseq_lxsr.search.passages import PASSAGE_DEPTH, PassageRanker
 from fairseq_lxsr.search.reranker import Reranker
 from fairseq_lxsr.search.segment_vectors import Mask
 from fairseq_lxsr.search.window_pieces import WindowPieces, joined_ranges, sentence_rows
@@ -22,6 +23,14 @@ from fairseq_lxsr.vectors.rows import FloatArray, IntArray, check_count
 
 # Number of windows to rank in each document that only lexical search finds.
 LEXICAL_WINDOWS = 8
+# Weight of the mean BM25 score of the query's terms.
+WORD_WEIGHT = 0.3
+# The weight is smaller if no document of the language has this share of the terms: then the query
+# is probably in another language, and shares only words by chance.
+FULL_SHARE = 0.6
+# Share of the largest BM25 score in the language of a document that is subtracted from its own.
+# Otherwise documents in the language of the query would be above answers in another language.
+BEST_SHARE = 0.8
 # Number of decimals of a score.
 SCORE_DECIMALS = 6
 
@@ -169,17 +178,16 @@ class Retrieval:
             query_ids = self._pieces.split_queries(queries)
             vectors = self._pieces.query_vectors(query_ids, embeddings)
         all_cosines, all_rows = self._stored.nearest_windows(vectors, depth, probes, allowed)
-        word_scores: list[dict[int, float]] = [{} for _ in queries]
-        if self._words:
-            word_scores = self._word_scores(queries, depth, allowed)
         scores = np.full((len(queries), k), -np.inf)
         documents = np.full((len(queries), k), -1, dtype=np.int64)
         rows = documents.copy()
         for number, ids in enumerate(query_ids):
             candidates = self._nearest(all_cosines[number], all_rows[number], depth)
-            if word_scores[number]:
-                candidates = self._add_documents(candidates, word_scores[number])
-            best = self._best(ids, candidates, word_scores[number], k)
+            words = None
+            if self._words:
+                words = self._stored.lexical.nearest(queries[number], depth, allowed)
+                candidates = self._add_documents(candidates, words.documents)
+            best = self._best(ids, candidates, words, k)
             count = len(best.documents)
             scores[number, :count] = best.scores
             documents[number, :count] = best.documents
@@ -197,33 +205,13 @@ class Retrieval:
         first = np.sort(first)[:depth]
         return Candidates(windows[first], cosines[is_found][first], rows[first])
 
-    def _word_scores(
-        self, queries: Sequence[str], depth: int, allowed: Mask | None
-    ) -> list[dict[int, float]]:
-        """Map the best documents of each query to their mean BM25 score per term of the query."""
-        index = self._stored.lexical
-        scores, documents = index.nearest(queries, min(depth, len(index)), allowed)
-        by_query = []
-        for query, scores_of_query, documents_of_query in zip(
-            queries, scores.tolist(), documents.tolist(), strict=True
-        ):
-            num_terms = max(len(prefixes(query)), 1)
-            by_query.append(
-                {
-                    document: score / num_terms
-                    for document, score in zip(documents_of_query, scores_of_query, strict=True)
-                    if document >= 0
-                }
-            )
-        return by_query
-
-    def _add_documents(self, candidates: Candidates, scores: dict[int, float]) -> Candidates:
+    def _add_documents(self, candidates: Candidates, found_by_words: IntArray) -> Candidates:
         """Add windows of the documents that only BM25 has found.
 
         Their cosines are unknown, so they get the smallest cosine found, which is an upper bound.
         """
         documents = self._stored.window_documents
-        new_documents = np.setdiff1d(list(scores), documents[candidates.windows])
+        new_documents = np.setdiff1d(found_by_words, documents[candidates.windows])
         starts = np.searchsorted(documents, new_documents)
         counts = np.searchsorted(documents, new_documents, side="right") - starts
         windows = joined_ranges(starts, counts.clip(max=LEXICAL_WINDOWS))
@@ -238,14 +226,14 @@ class Retrieval:
         )
 
     def _best(
-        self, query_ids: IntArray, candidates: Candidates, word_scores: dict[int, float], k: int
+        self, query_ids: IntArray, candidates: Candidates, words: WordMatches | None, k: int
     ) -> Matches:
         """Return the k best documents of a query, each with the best row of its best window.
 
         Args:
             query_ids: dictionary ids of the pieces of the query [q].
             candidates: windows to rank.
-            word_scores: mean BM25 score per term of the query, by document.
+            words: documents with words of the query; None to leave words out.
             k: number of documents.
 
         Returns:
@@ -253,15 +241,15 @@ class Retrieval:
         """
         scores: FloatArray = candidates.cosines.astype(np.float64)
         rows = candidates.rows
-        if self._pieces and len(candidates.windows):
+        documents = self._stored.window_documents[candidates.windows]
+        languages = self._stored.languages[documents]
+        if self._pieces and len(documents):
             pieces = self._window_pieces(self._pieces, candidates.windows)
-            scores, sentences = self._pieces.score(query_ids, pieces, scores)
+            scores, sentences = self._pieces.score(query_ids, pieces, scores, languages)
             first_rows, _ = self._sentence_rows(candidates.windows)
             rows = first_rows + sentences
-        documents = self._stored.window_documents[candidates.windows]
-        if word_scores:
-            gains = [word_scores.get(document, 0.0) for document in documents.tolist()]
-            scores += LEXICAL_WEIGHT * np.array(gains)
+        if words is not None and len(words.documents):
+            scores += _word_gains(words, documents, languages)
         # Equal windows may get scores that differ in the last bits, because these depend on the
         # position in a matrix product. After rounding, equal documents are in the order of the
         # index, and no score is above 1 by such an error.
@@ -301,3 +289,24 @@ class Retrieval:
         """Return the first row of the sentences of each window, and their number."""
         starts = self._stored.window_starts
         return sentence_rows(starts[windows], starts[windows + 1])
+
+
+def _word_gains(words: WordMatches, documents: IntArray, languages: IntArray) -> FloatArray:
+    """Return what words add to the scores of candidate windows [W].
+
+    Args:
+        words: documents with words of the query, at least one.
+        documents: document of each window [W].
+        languages: number of the language of each window [W].
+    """
+    order = words.documents.argsort()
+    positions = np.searchsorted(words.documents, documents, sorter=order)
+    positions = order[positions.clip(max=len(order) - 1)]
+    has_words = words.documents[positions] == documents
+    scores = np.where(has_words, words.scores[positions], 0)
+    shares = np.where(has_words, words.shares[positions], 0)
+    groups = LanguageGroups(languages)
+    largest_scores = groups.largest(scores)[groups.numbers]
+    largest_shares = groups.largest(shares)[groups.numbers]
+    weights = WORD_WEIGHT * np.minimum(largest_shares / FULL_SHARE, 1)
+    return weights * (scores - BEST_SHARE * largest_scores)

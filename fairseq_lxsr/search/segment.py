@@ -20,6 +20,7 @@ from fairseq_lxsr.files.mapping import map_file
 from fairseq_lxsr.search.lexical import LEXICAL_FILES, Postings, prefixes
 from fairseq_lxsr.search.segment_files import (
     IDS_FILE,
+    LANGUAGES_FILE,
     LINES_FILE,
     OFFSETS_FILE,
     PIECE_ENDS_FILE,
@@ -50,6 +51,8 @@ class Segment:
         vectors: the vectors of the rows.
         num_documents: number of documents, including deleted documents.
         num_rows: number of rows.
+        languages: number of the language of each document in `common_words.LABELS` [N]; None if
+            not stored.
     """
 
     def __init__(self, index_path: Path, description: dict[str, Any], config: dict[str, Any]):
@@ -94,6 +97,10 @@ class Segment:
             if description["pieces"]:
                 self._piece_ends = map_numbers(streams[PIECE_ENDS_FILE], (self.num_rows,))
                 self._pieces = map_file(streams[PIECES_FILE])
+            self.languages: NDArray[np.uint8] | None = None
+            if LANGUAGES_FILE in streams:
+                languages = map_numbers(streams[LANGUAGES_FILE], (self.num_documents,), np.uint8)
+                self.languages = languages
             self._postings: Postings | None = None
             if config["hybrid"]:
                 self._postings = self._open_postings([streams[name] for name in LEXICAL_FILES])

@@ -27,6 +27,9 @@ ROWS_FILE = "rows.npy"
 PIECES_FILE = "pieces.bin"
 PIECE_ENDS_FILE = "piece-ends.npy"
 PIECE_TYPE = np.dtype("<i4")
+# Number of the guessed language of each document in `common_words.LABELS`; absent if only vectors
+# are stored.
+LANGUAGES_FILE = "languages.npy"
 # Sketch of the vectors of windows, or of all vectors if each document has one row; absent unless
 # the vectors are rounded and many.
 SKETCH_FILE = "windows.faiss"
@@ -50,7 +53,14 @@ def file_names(description: dict[str, Any], config: dict[str, Any]) -> list[str]
         names.append(SKETCH_FILE)
     if config["hybrid"]:
         names += LEXICAL_FILES
+    if has_languages(config["split"], config["hybrid"]):
+        names.append(LANGUAGES_FILE)
     return names
+
+
+def has_languages(split: str | None, hybrid: bool) -> bool:
+    """Return whether an index stores the languages of documents, which rankings need."""
+    return split is not None or hybrid
 
 
 def checksums_of(folder: Path) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from fairseq_lxsr.search.documents import Block
 from fairseq_lxsr.search.lexical import Postings, prefixes
 from fairseq_lxsr.search.segment_files import (
     IDS_FILE,
+    LANGUAGES_FILE,
     LINES_FILE,
     OFFSETS_FILE,
     PIECE_ENDS_FILE,
@@ -25,6 +26,7 @@ from fairseq_lxsr.search.segment_files import (
     SKETCH_FILE,
     VECTORS_FILE,
     checksums_of,
+    has_languages,
 )
 from fairseq_lxsr.search.splitting import passage_rows
 from fairseq_lxsr.search.window_pieces import (
@@ -34,6 +36,7 @@ from fairseq_lxsr.search.window_pieces import (
     joined_ranges,
     sentence_rows,
 )
+from fairseq_lxsr.text.common_words import LABELS, guess_language
 from fairseq_lxsr.vectors import build_index, check_directions, write_index
 from fairseq_lxsr.vectors.index import MIN_SKETCH_ROWS, build_sketch, min_rows
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
@@ -80,6 +83,7 @@ class SegmentWriter:
         self._hybrid = hybrid
         self.num_documents = 0
         self.num_rows = 0
+        self._split_name = split
         self._split = SPLITTERS[split] if split else None
         self.width = 0
         # One array per block, because a list of all numbers would slow down every full garbage
@@ -229,9 +233,8 @@ class SegmentWriter:
             np.save(self.folder / PIECE_ENDS_FILE, np.concatenate(self._piece_counts).cumsum())
         else:
             (self.folder / PIECES_FILE).unlink(missing_ok=True)
-        if self._hybrid:
-            with open(self.folder / SENTENCES_FILE, encoding="utf-8", newline="\n") as stream:
-                Postings.build(stream.read().split("\n")[:-1], prefixes).save(self.folder)
+        if has_languages(self._split_name, self._hybrid):
+            self._write_words()
         if mode is not None:
             for path in self.folder.iterdir():
                 path.chmod(mode)
@@ -244,6 +247,15 @@ class SegmentWriter:
             "sketch": has_sketch,
             **checksums_of(self.folder),
         }
+
+    def _write_words(self) -> None:
+        """Write the languages of the documents, and their terms if they are stored."""
+        with open(self.folder / SENTENCES_FILE, encoding="utf-8", newline="\n") as stream:
+            texts = stream.read().split("\n")[:-1]
+        numbers = [LABELS.index(guess_language(text)) for text in texts]
+        np.save(self.folder / LANGUAGES_FILE, np.array(numbers, dtype=np.uint8))
+        if self._hybrid:
+            Postings.build(texts, prefixes).save(self.folder)
 
     def _write_sketch(self, vectors: FloatArray, kind: str) -> bool:
         """Write the sketch, if the segment needs one; return whether it does."""

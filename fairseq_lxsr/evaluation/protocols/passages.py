@@ -95,8 +95,11 @@ def retrieve(test: PassageSet, encoder: Encoder, metric: str) -> IntArray:
     if metric == "bm25":
         shuffled = [test.passages[row] for row in order.tolist()]
         index = LexicalIndex([Postings.build(shuffled)])
-        _, rows = index.nearest(test.queries.lines, depth)
-        return np.where(rows < 0, -1, order[rows])
+        rows = np.full((len(test.queries), depth), -1)
+        for number, query in enumerate(test.queries.lines):
+            documents = index.nearest(query, depth).documents
+            rows[number, : len(documents)] = order[documents]
+        return rows
     if metric != "nn":
         return _search_index(test, encoder, depth, metric == "hybrid")
     queries = embed(encoder, test.queries)
