@@ -113,8 +113,8 @@ def _nearest(test: PassageSet, encoder: Encoder, metric: str, depth: int) -> Int
         return np.where(rows < 0, -1, order[rows])
     queries = embed(encoder, test.queries)
     passages = embed(encoder, test.passages, zeros=True)
-    has_text = passages.any(axis=1)
-    has_text &= [not is_blank(text) for text in test.passages]
+    is_empty = np.array([is_blank(text) for text in test.passages])
+    has_text = passages.any(axis=1) & ~is_empty
     if not has_text.any():
         raise InputError(f"{test.passages.file}: no passage has a known word; expected text")
     num_skipped = len(has_text) - int(has_text.sum())
@@ -153,7 +153,7 @@ class Passages(Protocol):
         "queries: id<TAB>text, or BEIR's queries.jsonl", None, FILE_NAME, metavar="FILE"
     )
     passages: str | None = option(
-        "passages: id<TAB>text, or BEIR's corpus.jsonl, where passages without text are never found",
+        "passages: id<TAB>text, or BEIR's corpus.jsonl",
         None,
         FILE_NAME,
         metavar="FILE",
