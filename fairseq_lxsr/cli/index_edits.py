@@ -8,7 +8,7 @@ from itertools import tee
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairseq_lxsr.errors import InputError, listed, shown
+from fairseq_lxsr.errors import InputError, listed
 from fairseq_lxsr.files.entities import EntityReader
 from fairseq_lxsr.files.lines import read_lines, single_line
 from fairseq_lxsr.options import FILE_NAME
@@ -42,6 +42,7 @@ def add_input_options(parser: argparse.ArgumentParser) -> None:
         "--input",
         dest="inputs",
         nargs="+",
+        action="extend",
         type=FILE_NAME,
         metavar="FILE",
         help="a text file, with one text per line; - for standard input; a table, see --columns; "
@@ -73,17 +74,11 @@ def column_list(text: str) -> "tuple[Column, ...]":
 
 def add_id_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for ids and edits to the parser of `lxsr index`."""
-    ids = parser.add_mutually_exclusive_group()
-    ids.add_argument(
+    parser.add_argument(
         "--ids",
         type=FILE_NAME,
         metavar="FILE",
         help="ids of the sentences, one per line (default: the line numbers are the ids)",
-    )
-    ids.add_argument(
-        "--id-column",
-        action="store_true",
-        help="each line of --input is an id, a tab and a sentence",
     )
     edits = parser.add_mutually_exclusive_group()
     edits.add_argument(
@@ -119,7 +114,7 @@ def check_edit(args: argparse.Namespace) -> str:
     edits = [name for name in EDITS if getattr(args, name)]
     edit = edits[0] if edits else ""
     if edit in ("delete", "compact"):
-        _refuse(args, edit, ("inputs", "id_column", "paragraphs", "columns"))
+        _refuse(args, edit, ("inputs", "paragraphs", "columns"))
     elif not args.inputs:
         raise InputError("--input is required: specify a file of sentences")
     else:
@@ -135,15 +130,11 @@ def check_edit(args: argparse.Namespace) -> str:
 def _check_inputs(args: argparse.Namespace) -> None:
     """Decide how --input is read, and refuse options that do not apply."""
     is_articles = not args.columns and (args.paragraphs or has_paragraphs(args.inputs))
-    given_ids = args.ids or args.id_column
-    if args.columns and (args.paragraphs or given_ids or len(args.inputs) > 1):
+    if args.columns and (args.paragraphs or args.ids or len(args.inputs) > 1):
+        raise InputError("--columns cannot be combined with --paragraphs, --ids or several files")
+    if is_articles and args.ids:
         raise InputError(
-            "--columns cannot be combined with --paragraphs, --ids, --id-column or several files"
-        )
-    if is_articles and given_ids:
-        raise InputError(
-            f"{place_of(args.inputs)}: paragraphs get their ids from the files; omit --ids and "
-            "--id-column"
+            f"{place_of(args.inputs)}: paragraphs get their ids from the files; omit --ids"
         )
     if is_articles:
         args.articles = find_articles(args.inputs)
@@ -162,15 +153,13 @@ def _check_inputs(args: argparse.Namespace) -> None:
 
 def _check_ids(args: argparse.Namespace, edit: str) -> None:
     """Raise `InputError` if the edit requires ids that are missing, or does not support ids."""
-    has_ids = bool(
-        args.ids or args.id_column or args.articles or (args.columns and len(args.columns) > 1)
-    )
+    has_ids = bool(args.ids or args.articles or (args.columns and len(args.columns) > 1))
     if edit == "compact":
         _refuse(args, edit, ("ids",))
     if edit == "delete" and not args.ids:
         raise InputError("--delete requires --ids FILE, the ids to delete")
     if edit == "update" and not has_ids:
-        raise InputError("--update requires ids; add --ids FILE, --id-column or --columns")
+        raise InputError("--update requires ids; add --ids FILE or --columns")
     if args.ray is not None and has_ids:
         raise InputError(
             "--ray does not support ids, because an index in shards has none; omit --ray or the ids"
@@ -194,8 +183,6 @@ def read_documents(
         documents = read_articles(args.articles)
     elif args.columns:
         documents = read_columns(args.inputs[0], args.columns)
-    elif args.id_column:
-        documents = _split_lines(args.input)
     else:
         ids = read_lines(args.ids) if args.ids else None
         return entities.read_lines(read_lines(args.input)), ids
@@ -204,17 +191,6 @@ def read_documents(
     if args.columns and len(args.columns) == 1:
         return sentences, None
     return sentences, (name for name, _ in second)
-
-
-def _split_lines(path: str) -> "Iterator[tuple[str, str]]":
-    for number, line in enumerate(read_lines(path, is_sentence=False), start=1):
-        name, tab, sentence = line.partition("\t")
-        if not tab:
-            raise InputError(
-                f"{path}, line {number:,}: {shown(line)} has no tab; expected an id, a tab and a "
-                "sentence"
-            )
-        yield name, sentence
 
 
 @contextmanager

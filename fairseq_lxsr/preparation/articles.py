@@ -95,11 +95,11 @@ def find_articles(paths: Sequence[str]) -> dict[str, Path]:
     unread = [name for name in names if name not in articles]
     if not articles:
         raise InputError(
-            f"{place_of(paths)}: none of the {len(unread):,} files has a name that ends in "
-            f"{EXPECTED}; convert the files, or use --columns for CSV and JSON lines"
+            f"{place_of(paths)}: no file name ends in {EXPECTED} (files: {len(unread):,}); convert "
+            "the files, or use --columns for CSV and JSON lines"
         )
     if unread:
-        say(f"{len(unread):,} files are not read, only {EXPECTED}: {listed(sorted(unread))}")
+        say(f"files not read: {len(unread):,} ({listed(sorted(unread))}); only {EXPECTED} are read")
     return articles
 
 

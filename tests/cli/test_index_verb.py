@@ -25,7 +25,7 @@ def folder(tmp_path, model):
     (tmp_path / "text").write_text("the house\n")
     (tmp_path / "new").write_text("n5\tthe house\n")
     (tmp_path / "n2").write_text("n2\n")
-    index(tmp_path, "--model", model, "--input", "notes", "--id-column")
+    index(tmp_path, "--model", model, "--input", "notes", "--columns", "1,2")
     return tmp_path
 
 
@@ -42,7 +42,10 @@ def found(folder, *arguments):
 def test_edits(folder):
     texts = {"n1": (1, "the dog sees a house"), "n2": (2, "a cat"), "n4": (4, "a dog")}
     assert found(folder) == texts
-    assert "1 sentence added, 4 " in index(folder, "--add", "--input", "new", "--id-column").stdout
+    assert (
+        "1 sentence added, 4 "
+        in index(folder, "--add", "--input", "new", "--columns", "1,2").stdout
+    )
     texts["n5"] = (5, "the house")
     assert found(folder) == texts
     done = index(folder, "--update", "--input", "text", "--ids", "n2")
@@ -66,10 +69,10 @@ def test_ids_are_shown(folder):
     ("arguments", "fragments"),
     [
         ("--add --input new", ["index: "]),
-        ("--add --input notes --id-column", ["index: ", "'n1'"]),
+        ("--add --input notes --columns 1,2", ["index: ", "'n1'"]),
         ("--add --input text --ids twice", ["twice: ", "1 "]),
         ("--add --input ids --ids twice", ["twice: id 3: ", "'n7'"]),
-        ("--add --input text --id-column", ["text, line 1: ", "'the house'"]),
+        ("--add --input text --columns 1,2", ["text, line 1: ", "'the house'"]),
         ("--update --input text --ids n9", ["index: ", "'n9'"]),
         ("--update --input text", ["--update"]),
         ("--delete --ids twice", ["twice: id 3: ", "'n7'"]),
@@ -81,7 +84,7 @@ def test_ids_are_shown(folder):
         ("--add --delete --ids n2", ["--add", "--delete"]),
         ("--input text", ["--model"]),
         ("--add", ["--input"]),
-        ("--ids n2 --id-column --input new --model m", ["--ids"]),
+        ("--ids n2 --columns 1,2 --input new --model m", ["--ids"]),
     ],
 )
 def test_an_edit_that_is_refused(folder, arguments, fragments):
@@ -197,7 +200,7 @@ def test_columns_of_a_table(tmp_path, model):
         ("--input faq.csv", ["faq.csv", "--columns id,text", "id, text"]),
         ("--input faq.csv --columns id,body", ["faq.csv", "'body'", "'text'"]),
         ("--input empty.jsonl", ["empty.jsonl: empty file"]),
-        ("--input none", ["none: none of the 1 files", ".html"]),
+        ("--input none", ["none: no file name ends in", ".html"]),
         ("--input latin", ["latin/a.txt, line 1", "iconv"]),
         ("--input missing", ["missing: no such file"]),
         ("--input kb missing", ["missing: no such file"]),
