@@ -9,7 +9,6 @@ import os
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from html.parser import HTMLParser
 from itertools import chain
 from pathlib import Path
 
@@ -123,8 +122,8 @@ def read_articles(files: Mapping[str, Path]) -> Iterator[tuple[str, str]]:
         files: files by their names.
 
     Raises:
-        InputError: if a file is not UTF-8, a passage is longer than 1 MiB, no file has text, or
-            Markdown is given, but markdown-it-py is not installed.
+        InputError: if a file is not UTF-8, a passage is longer than 1 MiB, no file has text, or a
+            package that reads Markdown or HTML is not installed.
     """
     is_empty = True
     for name, file in files.items():
@@ -148,7 +147,7 @@ def _passages(file: Path) -> Iterator[str]:
     if ending in MARKDOWN:
         return with_headings(markdown_blocks("\n".join(lines), str(file)))
     if ending in HTML:
-        return with_headings(html_blocks("\n".join(lines)))
+        return with_headings(html_blocks("\n".join(lines), str(file)))
     return paragraphs(lines)
 
 
@@ -173,9 +172,9 @@ def markdown_blocks(text: str, place: str = "Markdown") -> list[Block]:
         place: name of the file, for the message.
 
     Raises:
-        InputError: if markdown-it-py is not installed.
+        InputError: if markdown-it-py or lxml is not installed.
     """
-    require("markdown_it", "markdown", place)
+    require("markdown_it", "articles", place)
     from markdown_it import MarkdownIt
 
     blocks: list[Block] = []
@@ -186,32 +185,38 @@ def markdown_blocks(text: str, place: str = "Markdown") -> list[Block]:
         if title:
             blocks.append((True, single_line(title[1]).strip("\"'")))
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
-    return blocks + html_blocks(parser.render(text))
+    return blocks + html_blocks(parser.render(text), place)
 
 
-def html_blocks(text: str) -> list[Block]:
-    """Return the blocks of an HTML text, without scripts and styles."""
-    parser = _BlockParser()
-    parser.feed(text)
-    parser.close()
-    return parser.blocks
+def html_blocks(text: str, place: str = "HTML") -> list[Block]:
+    """Return the blocks of an HTML text, without scripts and styles.
 
+    Args:
+        text: the text.
+        place: name of the file, for the message.
 
-class _BlockParser(HTMLParser):
-    """Splits HTML into blocks. End tags may be missing.
-
-    Attributes:
-        blocks: the blocks before the last tag.
+    Raises:
+        InputError: if lxml is not installed.
     """
+    require("lxml", "articles", place)
+    from lxml import etree
+
+    # Without huge_tree, deeply nested text would be left out.
+    parser = etree.HTMLParser(target=_BlockBuilder(), encoding="utf-8", huge_tree=True)
+    parser.feed(text.encode())
+    return parser.close()
+
+
+class _BlockBuilder:
+    """Collects the blocks of HTML from the events of a parser."""
 
     def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.blocks: list[Block] = []
+        self._blocks: list[Block] = []
         self._parts: list[str] = []
         self._is_heading = False
         self._num_hidden = 0
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def start(self, tag: str, attributes: Mapping[str, str]) -> None:
         if tag in BLOCKS:
             self._end_block()
             self._is_heading = self._is_heading or tag in HEADINGS
@@ -222,27 +227,22 @@ class _BlockParser(HTMLParser):
         elif tag == "br":
             self._parts.append(" ")
         elif tag == "img":
-            self._parts.append(dict(attrs).get("alt") or "")
+            self._parts.append(attributes.get("alt", ""))
 
-    def handle_endtag(self, tag: str) -> None:
+    def end(self, tag: str) -> None:
         if tag in BLOCKS:
             self._end_block()
             self._is_heading = self._is_heading and tag not in HEADINGS
         elif tag in HIDDEN:
-            self._num_hidden = max(0, self._num_hidden - 1)
+            self._num_hidden -= 1
 
-    def parse_marked_section(self, i: int, report: int = 1) -> int:
-        """Skip `<![...>`, as browsers do; the base class raises an error for unknown keywords."""
-        end = self.rawdata.find(">", i)
-        return end + 1 if end >= 0 else -1
-
-    def handle_data(self, data: str) -> None:
+    def data(self, data: str) -> None:
         if not self._num_hidden:
             self._parts.append(data)
 
-    def close(self) -> None:
-        super().close()
+    def close(self) -> list[Block]:
         self._end_block()
+        return self._blocks
 
     def _begin_cell(self) -> None:
         text = "".join(self._parts)
@@ -252,7 +252,7 @@ class _BlockParser(HTMLParser):
     def _end_block(self) -> None:
         text = "".join(self._parts)
         if not is_blank(text):
-            self.blocks.append((self._is_heading, single_line(text)))
+            self._blocks.append((self._is_heading, single_line(text)))
         self._parts = []
 
 
