@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from fairseq_lxsr.cli.index_edits import (
     add_id_options,
+    add_input_options,
     check_edit,
     counted,
     edit_index,
@@ -62,12 +63,7 @@ def _add_index_parser(verbs) -> None:
         parser, "with an edit, the model that the index was built with; otherwise required"
     )
     add_language_option(parser)
-    parser.add_argument(
-        "--input",
-        type=FILE_NAME,
-        metavar="FILE",
-        help="sentences, one per line; - for standard input",
-    )
+    add_input_options(parser)
     parser.add_argument(
         "--output",
         required=True,
@@ -80,7 +76,8 @@ def _add_index_parser(verbs) -> None:
     add_options(parser, IndexOptions)
     add_truncate_dim(parser, "keep only the first N dimensions; queries are truncated accordingly")
     add_ray_options(parser, "--output then has one segment per shard")
-    parser.set_defaults(run=run_index)
+    # `check_edit` sets one of `input` and `articles`.
+    parser.set_defaults(run=run_index, input=None, articles=None)
 
 
 def _add_search_parser(verbs) -> None:
@@ -155,7 +152,7 @@ def run_index(args: argparse.Namespace) -> None:
 
     edit = check_edit(args)
     models = args.model or []
-    refuse_overlap([args.output], [args.input, args.ids, *model_files(models)])
+    refuse_overlap([args.output], [*(args.inputs or ()), args.ids, *model_files(models)])
     refuse_idf(models)
     if edit:
         counts: Counter[str] = Counter()
@@ -225,7 +222,7 @@ def index_in_cluster(args: argparse.Namespace) -> None:
     with workers(args, load) as cluster:
         total = count(args.input)
         entities = EntityReader(args.entities)
-        line, lines = peek(entities.read_lines(read_lines(args.input)))
+        line, lines = peek(read_documents(args, entities)[0])
         check_kind(args.kind, args.lists, cluster.width_of(first_text(args, line, total)))
         encode = partial(text_embedder, args, total)
         language = args.lang if named_languages(args) else ""
@@ -276,7 +273,7 @@ def first_text(args: argparse.Namespace, line: list[str], total: int | None) -> 
 
     from fairseq_lxsr.embeddings import Text
 
-    return Text(line, args.lang, args.input, np.arange(len(line)), total)
+    return Text(line, args.lang, args.input or "", np.arange(len(line)), total)
 
 
 def text_embedder(

@@ -1,7 +1,7 @@
 """Test sets for passage retrieval: queries, passages, and which passages are relevant."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from fairseq_lxsr.embeddings import Text
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.named_sets import first_file
 from fairseq_lxsr.evaluation.texts import read_columns, read_text
-from fairseq_lxsr.files.lines import read_lines
+from fairseq_lxsr.files.lines import is_blank, read_lines
 from fairseq_lxsr.files.records import parse_json
 
 # File names in a BEIR folder (Thakur et al. 2021), without .gz.
@@ -32,13 +32,16 @@ class PassageSet:
         queries: Q queries, each with a relevant passage.
         passages: P passages.
         relevant: for each query, maps row indices of relevant passages to their grades [Q].
+            Relevant passages that are not among the passages have negative rows, -2 or less.
         distractors: number of passages at the end that are not relevant to any query.
+        excluded: for each query that is itself a passage, the row of this passage.
     """
 
     queries: Text
     passages: Text
     relevant: Sequence[Mapping[int, float]] = field(repr=False)
     distractors: int = 0
+    excluded: Mapping[int, int] = field(default_factory=dict, repr=False)
 
     @property
     def task(self) -> str:
@@ -55,6 +58,23 @@ class PassageSet:
                 lines.append(f"{query} {passage} {grade:g}")
         return lines
 
+    @property
+    def exceptions(self) -> dict[str, int]:
+        """Numbers for the signature, without zeros.
+
+        `empty` passages are never found, `missing` passages are relevant, but not among the
+        passages, and `excluded` queries do not find the passage with their own identifier.
+        """
+        missing: set[int] = set()
+        for grades in self.relevant:
+            missing.update(row for row in grades if row < 0)
+        counts = {
+            "empty": sum(map(is_blank, self.passages.lines)),
+            "missing": len(missing),
+            "excluded": len(self.excluded),
+        }
+        return {name: count for name, count in counts.items() if count}
+
     def with_distractors(self, path: str | Path) -> "PassageSet":
         """Add passages from a file, one per line, that are not relevant to any query."""
         lines = read_text(path).lines
@@ -68,6 +88,9 @@ def read_passage_set(files: PassageFiles, languages: tuple[str, str] = ("", ""))
         files = ("queries.tsv", "passages.tsv", "relevant.tsv")
         read_passage_set(files, ("en", "de")).relevant[0]  # {17: 1.0}
 
+    JSON lines are read as BEIR does: passages may be empty, relevant passages may be missing, and a
+    query does not find a passage with its own identifier.
+
     Args:
         files: queries and passages, each `id<TAB>text` or BEIR's JSON lines; and the relevant pairs
             `query id<TAB>passage id`, with or without a grade and a header.
@@ -80,7 +103,9 @@ def read_passage_set(files: PassageFiles, languages: tuple[str, str] = ("", ""))
     queries_file, passages_file, relevant_file = files
     queries = _read_texts(queries_file)
     passages = _read_texts(passages_file)
+    is_beir = _is_json(queries_file) and _is_json(passages_file)
     passage_rows = {name: row for row, name in enumerate(passages)}
+    missing_rows: dict[str, int] = {}
     relevant: dict[str, dict[int, float]] = {}
     for place, query, passage, grade in _read_relevant(relevant_file):
         if query not in queries:
@@ -88,21 +113,36 @@ def read_passage_set(files: PassageFiles, languages: tuple[str, str] = ("", ""))
                 f"{place}: query {query!r:.60} is not in {queries_file}; "
                 "check that the files belong together"
             )
-        if passage not in passage_rows:
+        row = passage_rows.get(passage)
+        if row is None and is_beir:
+            # Retrieved rows of -1 mark that there is no passage.
+            row = missing_rows.setdefault(passage, -2 - len(missing_rows))
+        if row is None:
             raise InputError(
                 f"{place}: passage {passage!r:.60} is not in {passages_file}; "
                 "check that the files belong together"
             )
         if grade > 0:
-            relevant.setdefault(query, {})[passage_rows[passage]] = grade
+            relevant.setdefault(query, {})[row] = grade
     if not relevant:
         raise InputError(f"{relevant_file}: no relevant passages; expected {RELEVANT_COLUMNS}")
+    if all(row < 0 for grades in relevant.values() for row in grades):
+        raise InputError(
+            f"{relevant_file}: none of the {len(missing_rows):,} relevant passages is in "
+            f"{passages_file}; check that the files belong together"
+        )
     # Queries without a relevant passage are skipped, as in BEIR.
     names = [name for name in queries if name in relevant]
+    excluded = {}
+    if is_beir:
+        for number, name in enumerate(names):
+            if name in passage_rows:
+                excluded[number] = passage_rows[name]
     return PassageSet(
         Text([queries[name] for name in names], languages[0], str(queries_file)),
         Text(list(passages.values()), languages[1], str(passages_file)),
         [relevant[name] for name in names],
+        excluded=excluded,
     )
 
 
@@ -126,9 +166,13 @@ def beir_files(folder: str) -> PassageFiles:
 
 def _read_texts(path: str | Path) -> dict[str, str]:
     """Read texts from TSV or JSON lines, and map identifiers to texts."""
-    is_json = Path(path).name.removesuffix(".gz").endswith(".jsonl")
+    rows: Iterable[Sequence[str]]
+    if _is_json(path):
+        rows = _json_texts(path)
+    else:
+        rows = read_columns(path, "id<TAB>text")
     texts: dict[str, str] = {}
-    for name, text in _json_texts(path) if is_json else read_columns(path, "id<TAB>text"):
+    for name, text in rows:
         if name in texts:
             raise InputError(
                 f"{path}: identifier {name!r:.60} is not unique; expected one line per identifier"
@@ -137,6 +181,10 @@ def _read_texts(path: str | Path) -> dict[str, str]:
     if not texts:
         raise InputError(f"{path}: empty file; expected lines with _id and text")
     return texts
+
+
+def _is_json(path: str | Path) -> bool:
+    return Path(path).name.removesuffix(".gz").endswith(".jsonl")
 
 
 def _json_texts(path: str | Path) -> Iterator[tuple[str, str]]:

@@ -28,12 +28,22 @@ COMPRESSED_FORMATS = (
     (b"BZh", "bzcat", ".bz2"),
     (b"PK\x03\x04", "unzip -p", ".zip"),
 )
-# Suffixes of files that do not contain one sentence per line.
-MARK_UP = re.compile(
-    r"\.(tmx|xlf|xliff|mqxliff|mxliff|sdlxliff|po|pot|jsonl?|sgml?|xml|html?|docx|xlsx|pdf|rtf)"
-    r"(\.(gz|xz|zst|bz2|zip))?$",
-    re.IGNORECASE,
-)
+# Suffixes of files that do not contain one sentence per line, and what to do with them.
+OTHER_FORMATS = {
+    "tmx|xlf|xliff|mqxliff|sdlxliff|xml|po|mo": "use `lxsr prepare --until clean` to extract "
+    "sentence pairs",
+    "csv|jsonl|ndjson": "extract the sentences to a text file, or use `lxsr index --columns` or "
+    "`lxsr prepare` on this file",
+    "html?": "convert it to text (`pandoc -t plain --wrap=none -o FILE.txt`), or use `lxsr index`, "
+    "which reads paragraphs",
+    "docx|odt|rtf|epub|pptx": "convert it to text (`pandoc -t plain --wrap=none -o FILE.txt`)",
+    "doc|ppt": "convert it to text (`libreoffice --headless --convert-to txt:Text`)",
+    "xlsx?|ods": "export the column of sentences as a text file",
+    "pdf": "convert it to text (`pdftotext`)",
+    "json": "write the sentences to a text file, or one object per line to a .jsonl "
+    "(`jq -c '.[]'`)",
+    "pot|mxliff|sgml?": "extract the sentences to a text file",
+}
 # Whitespace and control characters, at which fairseq-preprocess would split a word piece.
 BLANKS = r"[\s\x00-\x1f\u007f-\u009f\u200b\u2028\u2029\ufeff]+"
 # A blank line may also contain invisible characters, vowel marks, surrogates, U+2581 and U+FFFD.
@@ -57,6 +67,7 @@ def read_lines(
     path: str | Path,
     is_sentence: bool = True,
     unreadable: Callable[[InputError], None] | None = None,
+    is_table: bool = False,
 ) -> Iterator[str]:
     r"""Yield the lines of a UTF-8 text file, without the newline at the end.
 
@@ -67,15 +78,13 @@ def read_lines(
         is_sentence: whether each line holds one sentence. Such lines are limited to 1 MiB, other
             lines to 128 MiB.
         unreadable: receives errors about single lines, which are then skipped; None raises them.
+        is_table: whether the caller splits the lines into columns, so that the file may be a table.
 
     Raises:
         InputError: if the file or a line is invalid; reports file, line and value.
     """
-    if is_sentence and MARK_UP.search(str(path)):
-        raise InputError(
-            f"{path}: not one sentence per line, judging by the file name suffix; use "
-            "`lxsr prepare --until clean` to extract sentence pairs from such a file"
-        )
+    if is_sentence and not is_table:
+        _refuse_other_format(path)
     with reading(path), open_binary(path) as stream:
         for number, raw in enumerate(_raw_lines(stream, path, is_sentence, unreadable), start=1):
             if number == 1:
@@ -88,6 +97,15 @@ def read_lines(
                 unreadable(error)
             else:
                 yield line
+
+
+def _refuse_other_format(path: str | Path) -> None:
+    """Raise `InputError` if the name of a file does not belong to one sentence per line."""
+    for endings, advice in OTHER_FORMATS.items():
+        if re.search(rf"\.({endings})(\.(gz|xz|zst|bz2|zip))?$", str(path), re.IGNORECASE):
+            raise InputError(
+                f"{path}: not one sentence per line, judging by the file name suffix; {advice}"
+            )
 
 
 def _checked_first_line(raw: bytes, path: str | Path) -> bytes:

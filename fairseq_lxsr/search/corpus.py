@@ -1,6 +1,6 @@
 """An index of a corpus on disk, to be searched with sentences in any language."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,9 +25,11 @@ from fairseq_lxsr.files.write import restore_folder
 from fairseq_lxsr.options import FINITE
 from fairseq_lxsr.search.documents import Where, checked_where
 from fairseq_lxsr.search.edits import (
+    Changes,
     add_documents,
     compact_index,
     delete_documents,
+    synchronize_documents,
     update_documents,
 )
 from fairseq_lxsr.search.index_config import INDEX_CONFIG, IndexSettings, read_config
@@ -292,6 +294,45 @@ class CorpusIndex:
         count = update_documents(self.folder, ids, sentences, embed, self._check_same_model)
         self._stored = IndexFolder.open(self.folder)
         return count
+
+    def synchronize(
+        self,
+        ids: Iterable[str | int],
+        sentences: Iterable[str],
+        encode: EmbedText | Any = None,
+        covers: Callable[[str], bool] | None = None,
+    ) -> Changes:
+        """Make the index contain the given sentences; see `add`.
+
+        New sentences are added, changed ones replaced, and the others removed, in one edit. Only
+        new and changed sentences are encoded.
+
+            changes = index.synchronize(["note-1", "note-2"], ["It snows.", "It rains."])
+            print(changes.added, changes.replaced, changes.removed, changes.unchanged)
+
+        Args:
+            ids: ids of the sentences.
+            sentences: any number of sentences. Empty ones and those without a known word are
+                skipped.
+            encode: see `add`.
+            covers: returns whether the sentence with an id is to be removed if the id is not
+                given; None removes all of them.
+
+        Returns:
+            The numbers of changes.
+
+        Raises:
+            InputError: if an id is invalid or appears twice, if the index was built without ids,
+                or if `add` would reject the model or the index. In these cases, nothing is changed.
+        """
+        check_text_list("ids", ids)
+        check_text_list("sentences", sentences)
+        embed = self._embed_documents(encode)
+        changes = synchronize_documents(
+            self.folder, ids, sentences, embed, self._check_same_model, covers or bool
+        )
+        self._stored = IndexFolder.open(self.folder)
+        return changes
 
     def delete(self, ids: Iterable[str | int]) -> int:
         """Delete sentences; see `add`.

@@ -10,6 +10,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,70 @@ def update_documents(
         edit.append(writer)
         edit.commit()
     return len(names)
+
+
+@dataclass
+class Changes:
+    """Numbers of documents that a synchronization added, replaced, removed and left unchanged."""
+
+    added: int = 0
+    replaced: int = 0
+    removed: int = 0
+    unchanged: int = 0
+
+
+def synchronize_documents(
+    path: Path,
+    ids: Iterable[str | int],
+    sentences: Iterable[str],
+    embed: EmbedText,
+    check: Check,
+    covers: Callable[[str], bool],
+) -> Changes:
+    """Make an index contain the given documents. Only new and changed texts are embedded.
+
+    Args:
+        path: index folder.
+        ids: ids of the documents.
+        sentences: texts. Empty ones and those without a known word are skipped.
+        embed: computes embeddings.
+        check: called with the current index; raises an error if `embed` does not match it.
+        covers: returns whether a document of the index is to be removed if its id is not given.
+
+    Returns:
+        The numbers of changes.
+
+    Raises:
+        InputError: if an id is invalid or appears twice, or if the index has no ids. In these
+            cases, nothing is changed.
+    """
+    changes = Changes()
+    with editing(path, check) as edit:
+        edit.check_has_ids(True)
+        numbers = edit.index.numbers
+        missing = set(filter(covers, numbers))
+        replaced: list[str] = []
+        with edit.new_segment() as writer:
+            for block in blocks(sentences, ids, 0):
+                missing.difference_update(block.ids or ())
+                changed = edit.changed_part(block)
+                changes.unchanged += len(block.sentences) - len(changed.sentences)
+                is_written = writer.embed(changed, embed)
+                # A changed text without a known word is removed, not replaced.
+                for name, is_known in zip(changed.ids or (), is_written.tolist(), strict=True):
+                    if name not in numbers:
+                        changes.added += is_known
+                    elif is_known:
+                        replaced.append(name)
+                    else:
+                        missing.add(name)
+        changes.replaced = len(replaced)
+        changes.removed = len(missing)
+        if changes.added or replaced or missing:
+            edit.delete(edit.numbers_of([*replaced, *missing]))
+            edit.append(writer)
+            edit.commit()
+    return changes
 
 
 def _replacing_block(names: list[str], texts: list[str], lines: list[int], start: int) -> Block:
@@ -282,6 +347,28 @@ class Edit:
                 )
             numbers.append(number)
         return np.array(numbers, dtype=np.int64)
+
+    def changed_part(self, block: Block) -> Block:
+        """Return the documents of a block with ids that are new, or have another text."""
+        names = block.ids or []
+        numbers = self.index.numbers
+        known = [numbers[name] for name in names if name in numbers]
+        stored = self.index.sentences(np.array(known, dtype=np.int64))
+        changed_names: list[str] = []
+        changed = Block([], [], [], changed_names, 0)
+        for name, sentence, place in zip(names, block.sentences, block.places, strict=True):
+            if name in numbers:
+                line, stored_sentence = stored[numbers[name]]
+                if stored_sentence == sentence:
+                    continue
+            else:
+                line = self.next_line
+                self.next_line += 1
+            changed.sentences.append(sentence)
+            changed.lines.append(line)
+            changed.places.append(place)
+            changed_names.append(name)
+        return changed
 
     # -- changes
 

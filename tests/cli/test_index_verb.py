@@ -25,7 +25,7 @@ def folder(tmp_path, model):
     (tmp_path / "text").write_text("the house\n")
     (tmp_path / "new").write_text("n5\tthe house\n")
     (tmp_path / "n2").write_text("n2\n")
-    index(tmp_path, "--model", model, "--input", "notes", "--id-column")
+    index(tmp_path, "--model", model, "--input", "notes", "--columns", "1,2")
     return tmp_path
 
 
@@ -36,13 +36,16 @@ def index(folder, *arguments, **options):
 def found(folder, *arguments):
     command = ("search", "--index", "index", "--k", 9, "--json", *arguments, "a cat")
     hits = json.loads(lxsr_here(*command, folder=folder).stdout)["hits"]
-    return {hit["id"]: (hit["line"], hit["text"]) for hit in hits}
+    return {hit.get("id", str(hit["line"])): (hit["line"], hit["text"]) for hit in hits}
 
 
 def test_edits(folder):
     texts = {"n1": (1, "the dog sees a house"), "n2": (2, "a cat"), "n4": (4, "a dog")}
     assert found(folder) == texts
-    assert "1 sentence added, 4 " in index(folder, "--add", "--input", "new", "--id-column").stdout
+    assert (
+        "1 sentence added, 4 "
+        in index(folder, "--add", "--input", "new", "--columns", "1,2").stdout
+    )
     texts["n5"] = (5, "the house")
     assert found(folder) == texts
     done = index(folder, "--update", "--input", "text", "--ids", "n2")
@@ -66,10 +69,10 @@ def test_ids_are_shown(folder):
     ("arguments", "fragments"),
     [
         ("--add --input new", ["index: "]),
-        ("--add --input notes --id-column", ["index: ", "'n1'"]),
+        ("--add --input notes --columns 1,2", ["index: ", "'n1'"]),
         ("--add --input text --ids twice", ["twice: ", "1 "]),
         ("--add --input ids --ids twice", ["twice: id 3: ", "'n7'"]),
-        ("--add --input text --id-column", ["text, line 1: ", "'the house'"]),
+        ("--add --input text --columns 1,2", ["text, line 1: ", "'the house'"]),
         ("--update --input text --ids n9", ["index: ", "'n9'"]),
         ("--update --input text", ["--update"]),
         ("--delete --ids twice", ["twice: id 3: ", "'n7'"]),
@@ -81,7 +84,7 @@ def test_ids_are_shown(folder):
         ("--add --delete --ids n2", ["--add", "--delete"]),
         ("--input text", ["--model"]),
         ("--add", ["--input"]),
-        ("--ids n2 --id-column --input new --model m", ["--ids"]),
+        ("--ids n2 --columns 1,2 --input new --model m", ["--ids"]),
     ],
 )
 def test_an_edit_that_is_refused(folder, arguments, fragments):
@@ -99,3 +102,131 @@ def test_texts_that_were_truncated_are_counted_in_edits_of_an_index(tmp_path):
     index = ("index", "--model", model, "--input", text, "--output", tmp_path / "one")
     assert "truncated: 1" in lxsr_here(*index).stderr
     assert "truncated: 1" in lxsr_here(*index, "--add").stderr
+
+
+# -- files as people have them
+
+
+@pytest.fixture
+def kb(tmp_path):
+    (tmp_path / "kb" / "more").mkdir(parents=True)
+    (tmp_path / "kb" / "a.html").write_text("<h1>the dog</h1><p>sees a house<p>a cat")
+    (tmp_path / "kb" / "more" / "b.txt").write_text("a cat\n\na\ndog\n")
+    return tmp_path
+
+
+KB = {
+    "a.html#1": "the dog. sees a house",
+    "a.html#2": "the dog. a cat",
+    "more/b.txt#1": "a cat",
+    "more/b.txt#2": "a dog",
+}
+
+
+def texts(folder):
+    return {name: text for name, (_, text) in found(folder).items()}
+
+
+def test_a_folder_is_indexed_by_paragraphs(kb, model):
+    (kb / "kb" / "x.png").write_bytes(b"\x89PNG")
+    done = index(kb, "--model", model, "--input", "kb")
+    assert texts(kb) == KB
+    assert "x.png" in done.stderr
+    index(kb, "--model", model, "--input", "kb/a.html", "kb/more/b.txt")
+    assert texts(kb) == KB
+
+
+def test_one_file_is_lines_or_paragraphs(kb, model):
+    index(kb, "--model", model, "--input", "kb/more/b.txt")
+    assert texts(kb) == {"1": "a cat", "3": "a", "4": "dog"}
+    index(kb, "--model", model, "--input", "kb/more/b.txt", "--paragraphs")
+    assert texts(kb) == {"b.txt#1": "a cat", "b.txt#2": "a dog"}
+    index(kb, "--model", model, "--input", "kb/a.html")
+    assert texts(kb) == {"a.html#1": KB["a.html#1"], "a.html#2": KB["a.html#2"]}
+
+
+def test_an_update_takes_what_changed_in_a_folder(kb, model):
+    index(kb, "--model", model, "--input", "kb")
+    (kb / "kb" / "a.html").write_text("<h1>the dog</h1><p>sees a house<p>the cat<p>a dog")
+    (kb / "kb" / "more" / "b.txt").write_text("a cat\n")
+    (kb / "kb" / "c.txt").write_text("a house\n")
+    expected = {
+        "a.html#1": KB["a.html#1"],
+        "a.html#2": "the dog. the cat",
+        "a.html#3": "the dog. a dog",
+        "c.txt#1": "a house",
+        "more/b.txt#1": "a cat",
+    }
+    done = index(kb, "--update", "--input", "kb")
+    assert "2 added, 1 replaced, 1 removed, 2 unchanged, 5 in the index" in done.stdout
+    assert texts(kb) == expected
+    before = (kb / "index" / "index.json").read_bytes()
+    assert "0 added, 0 replaced, 0 removed, 5 " in index(kb, "--update", "--input", "kb").stdout
+    assert (kb / "index" / "index.json").read_bytes() == before
+
+
+def test_an_update_of_a_file_leaves_the_others(kb, model):
+    index(kb, "--model", model, "--input", "kb")
+    (kb / "kb" / "a.html").write_text("<p>a house")
+    index(kb, "--update", "--input", "kb/a.html")
+    assert texts(kb) == {
+        "a.html#1": "a house",
+        "more/b.txt#1": "a cat",
+        "more/b.txt#2": "a dog",
+    }
+
+
+def test_a_folder_is_added(kb, model):
+    index(kb, "--model", model, "--input", "kb/a.html")
+    (kb / "kb" / "a.html").unlink()
+    assert "2 sentences added, 4 " in index(kb, "--add", "--input", "kb").stdout
+    assert texts(kb) == KB
+
+
+def test_columns_of_a_table(tmp_path, model):
+    (tmp_path / "faq.csv").write_text('id,question,answer\nx,"a cat","the\nhouse"\n')
+    index(tmp_path, "--model", model, "--input", "faq.csv", "--columns", "id,question,answer")
+    assert texts(tmp_path) == {"x": "a cat. the house"}
+    (tmp_path / "faq.jsonl").write_text('{"id": "x", "text": "a dog"}\n')
+    index(tmp_path, "--update", "--input", "faq.jsonl", "--columns", "id,text")
+    assert texts(tmp_path) == {"x": "a dog"}
+    index(tmp_path, "--model", model, "--input", "faq.csv", "--columns", "answer")
+    assert texts(tmp_path) == {"1": "the house"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fragments"),
+    [
+        ("--input faq.csv", ["faq.csv", "--columns id,text", "id, text"]),
+        ("--input faq.csv --columns id,body", ["faq.csv", "'body'", "'text'"]),
+        ("--input empty.jsonl", ["empty.jsonl: empty file"]),
+        ("--input none", ["none: no file name ends in", ".html"]),
+        ("--input latin", ["latin/a.txt, line 1", "iconv"]),
+        ("--input missing", ["missing: no such file"]),
+        ("--input kb missing", ["missing: no such file"]),
+        ("--input x.docx", ["x.docx", "pandoc"]),
+        ("--input kb --ids faq.csv", ["kb", "--ids"]),
+        ("--input kb --columns id,text", ["kb is a folder"]),
+        ("--input kb --ray", ["--ray"]),
+        ("--input faq.csv kb --columns id,text", ["--columns"]),
+        ("--input .", ["index is inside the folder ."]),
+    ],
+)
+def test_input_that_is_refused_leaves_nothing(kb, model, arguments, fragments):
+    (kb / "faq.csv").write_text("id,text\n1,a dog\n")
+    (kb / "empty.jsonl").write_text("")
+    (kb / "x.docx").write_bytes(b"PK\x03\x04")
+    (kb / "none").mkdir()
+    (kb / "none" / "x.png").write_bytes(b"\x89PNG")
+    (kb / "latin").mkdir()
+    (kb / "latin" / "a.txt").write_bytes(b"caf\xe9\n")
+    done = index(kb, "--model", model, *arguments.split(), check=False)
+    refused(done, *fragments)
+    assert not (kb / "index").exists()
+
+
+def test_csv_is_not_embedded_as_lines(tmp_path, model):
+    (tmp_path / "faq.csv").write_text("id,text\n1,a dog\n")
+    command = ("embed", "--model", model, "--input", "faq.csv", "--output", "faq.npy")
+    refused(lxsr_here(*command, folder=tmp_path, check=False), "faq.csv: not one sentence per line")
+    assert not (tmp_path / "faq.npy").exists()

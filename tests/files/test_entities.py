@@ -169,8 +169,8 @@ def test_an_index_reads_entities_next_to_ids(tmp_path):
     rows = [f"id{number}\t{line}" for number, line in enumerate(ESCAPED)]
     text = write_lines(tmp_path / "text", rows)
     index = ("index", "--model", "lxsr-static", "--input", text, "--output", tmp_path / "index")
-    assert "now replaced by characters: 30" in lxsr_here(*index, "--id-column").stderr
-    done = lxsr_here(*index, "--id-column", "--update")
+    assert "now replaced by characters: 30" in lxsr_here(*index, "--columns", "1,2").stderr
+    done = lxsr_here(*index, "--columns", "1,2", "--update")
     assert "now replaced by characters: 30" in done.stderr
     done = lxsr_here("search", "--index", tmp_path / "index", "--output", "-", PLAIN[7])
     assert f"\tid7\t{PLAIN[7]}\n" in done.stdout

@@ -84,6 +84,55 @@ def test_ids_are_those_of_the_user(index):
         assert (hit.id, hit.line, hit.text) == ("note-7", 7, SENTENCES[7])
 
 
+class CountingEncoder(Encoder):
+    def __init__(self):
+        self.texts = []
+
+    def embed(self, sentences):
+        self.texts += sentences
+        return super().embed(sentences)
+
+
+def test_an_index_is_synchronized_in_one_edit(tmp_path):
+    index = CorpusIndex.build(tmp_path / "index", SENTENCES[:5], ENCODER, ids=IDS[:5])
+    encoder = CountingEncoder()
+    ids = ["note-1", "note-2", "note-3", "new", "empty", "unknown"]
+    texts = [SENTENCES[1], SENTENCES[12], "sin cifras", SENTENCES[20], "", "sin cifras"]
+    changes = index.synchronize(ids, texts, encoder)
+    assert vars(changes) == {"added": 1, "replaced": 1, "removed": 3, "unchanged": 1}
+    assert SENTENCES[1] not in encoder.texts
+    for opened in open_twice(index):
+        assert content(opened) == {
+            "note-1": SENTENCES[1],
+            "note-2": SENTENCES[12],
+            "new": SENTENCES[20],
+        }
+        assert opened.search(SENTENCES[12], ENCODER, k=1)[0].line == 2
+        assert opened.search(SENTENCES[20], ENCODER, k=1)[0].line == 5
+
+
+def test_synchronizing_removes_only_what_is_covered(index):
+    changes = index.synchronize(["note-1"], [SENTENCES[1]], ENCODER, lambda name: name < "note-2")
+    assert vars(changes) == {"added": 0, "replaced": 0, "removed": 11, "unchanged": 1}
+    assert set(IDS[2:10]) < set(index.ids)
+
+
+def test_a_synchronization_that_fails_changes_nothing(index):
+    before = (index.folder / "index.json").read_bytes()
+    with pytest.raises(InputError, match="id 2: 'a' repeats id 1"):
+        index.synchronize(["a", "a"], SENTENCES[:2], ENCODER)
+    with pytest.raises(InputError, match="1 ids for more sentences"):
+        index.synchronize(["a"], SENTENCES[:2], ENCODER)
+    assert (index.folder / "index.json").read_bytes() == before
+    assert content(CorpusIndex.load(index.folder)) == expected(*range(100))
+
+
+def test_an_index_without_ids_is_not_synchronized(tmp_path):
+    index = CorpusIndex.build(tmp_path / "index", SENTENCES[:5], ENCODER)
+    with pytest.raises(InputError, match="without ids"):
+        index.synchronize(["1"], SENTENCES[:1], ENCODER)
+
+
 def test_documents_are_added_updated_and_deleted(index):
     assert (
         index.add(["", *SENTENCES[100:110], "sin cifras"], ["empty", *IDS[100:110], "none"]) == 10

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_lxsr.embeddings import Encoder, embed
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.errors import InputError, say
 from fairseq_lxsr.evaluation.passage_sets import (
     PassageFiles,
     PassageSet,
@@ -30,6 +30,7 @@ from fairseq_lxsr.evaluation.protocols.protocol import (
 )
 from fairseq_lxsr.evaluation.score import Outcomes, Score, as_units, from_hits, text_and_model
 from fairseq_lxsr.evaluation.texts import rank
+from fairseq_lxsr.files.lines import is_blank
 from fairseq_lxsr.options import FILE_NAME, ON_LONG, PASSAGE_METRICS, option
 from fairseq_lxsr.search.corpus import CorpusIndex
 from fairseq_lxsr.search.lexical import LexicalIndex, Postings
@@ -88,10 +89,23 @@ def retrieve(test: PassageSet, encoder: Encoder, metric: str) -> IntArray:
             combined with BM25).
 
     Returns:
-        Row indices of the best passages [Q, at most 10]; -1 marks a missing passage.
+        Row indices of the best passages [Q, at most 10]; -1 marks a missing passage. Empty passages
+        and passages that the test set excludes are left out.
     """
+    depth = DEPTH + bool(test.excluded)
+    rows = _nearest(test, encoder, metric, min(depth, len(test.passages)))
+    for query, passage in test.excluded.items():
+        # Move the excluded passage to the end.
+        order = np.argsort(rows[query] == passage, kind="stable")
+        rows[query] = np.where(rows[query] == passage, -1, rows[query])[order]
+    return rows[:, :DEPTH]
+
+
+def _nearest(test: PassageSet, encoder: Encoder, metric: str, depth: int) -> IntArray:
+    """Return the row indices of the best passages [Q, depth]; see `retrieve`."""
+    if metric in ("passages", "hybrid"):
+        return _search_index(test, encoder, depth, metric == "hybrid")
     order = np.random.default_rng(SEED).permutation(len(test.passages))
-    depth = min(DEPTH, len(order))
     if metric == "bm25":
         shuffled = [test.passages[row] for row in order.tolist()]
         index = LexicalIndex([Postings.build(shuffled)])
@@ -100,11 +114,20 @@ def retrieve(test: PassageSet, encoder: Encoder, metric: str) -> IntArray:
             documents = index.nearest(query, depth).documents
             rows[number, : len(documents)] = order[documents]
         return rows
-    if metric != "nn":
-        return _search_index(test, encoder, depth, metric == "hybrid")
     queries = embed(encoder, test.queries)
-    passages = embed(encoder, test.passages)
-    return order[rank(queries, passages[order], depth, "nn")]
+    passages = embed(encoder, test.passages, zeros=True)
+    is_empty = np.array([is_blank(text) for text in test.passages])
+    has_text = passages.any(axis=1) & ~is_empty
+    if not has_text.any():
+        raise InputError(f"{test.passages.file}: no passage has a known word; expected text")
+    num_skipped = len(has_text) - int(has_text.sum())
+    if num_skipped:
+        say(f"passages without a known word, which no query can find: {num_skipped:,}")
+    order = order[has_text[order]]
+    rows = np.full((len(queries), depth), -1)
+    count = min(depth, len(order))
+    rows[:, :count] = order[rank(queries, passages[order], count, "nn")]
+    return rows
 
 
 def _search_index(test: PassageSet, encoder: Encoder, depth: int, hybrid: bool) -> IntArray:
@@ -133,7 +156,10 @@ class Passages(Protocol):
         "queries: id<TAB>text, or BEIR's queries.jsonl", None, FILE_NAME, metavar="FILE"
     )
     passages: str | None = option(
-        "passages: id<TAB>text, or BEIR's corpus.jsonl", None, FILE_NAME, metavar="FILE"
+        "passages: id<TAB>text, or BEIR's corpus.jsonl",
+        None,
+        FILE_NAME,
+        metavar="FILE",
     )
     relevant: str | None = option(
         "relevant pairs: query id<TAB>passage id, optionally with a grade, or BEIR's "
@@ -243,6 +269,7 @@ class Passages(Protocol):
             "passages": len(test.passages),
             "distractors": test.distractors,
             "relevant": len(test.pairs),
+            **test.exceptions,
         }
         settings |= text_and_model(model, test.queries.lines, test.passages.lines, test.pairs)
         outcomes = ranking_outcomes(retrieve(test, encoder, metric), test.relevant)

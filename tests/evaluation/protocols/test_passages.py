@@ -134,6 +134,82 @@ def test_beir(beir):
     assert score.values["R@1"] == 75
 
 
+def write_beir(folder, passages, queries, relevant) -> None:
+    (folder / "qrels").mkdir(parents=True)
+    for name, texts in (("corpus", passages), ("queries", queries)):
+        lines = [json.dumps({"_id": name, "text": text}) for name, text in texts.items()]
+        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
+    write_tsv(folder / "qrels" / "test.tsv", [(*pair, "1") for pair in relevant])
+
+
+METRICS = ("nn", "passages", "bm25", "hybrid")
+
+
+def beir_score(folder, encoder, metric: str = "nn", **options):
+    protocol = Passages(data=str(folder), metric=(metric,), **options)
+    [[score]] = protocol.plan().measure(ModelFolder(encoder))
+    return score
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_an_empty_passage_is_never_found(tmp_path, packaged, metric):
+    write_beir(
+        tmp_path / "set",
+        {"d1": "", "d2": "A dog barks.", "d3": " "},
+        {"q1": "a dog"},
+        [("q1", "d2"), ("q1", "d3")],
+    )
+    score = beir_score(tmp_path / "set", packaged, metric)
+    assert score.values["MRR@10"] == 100
+    assert score.values["R@10"] == 50
+    assert "|empty:2|" in score.signature
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_a_query_does_not_find_the_passage_with_its_identifier(tmp_path, packaged, metric):
+    write_beir(
+        tmp_path / "set",
+        {"t1": "a dog barks", "t2": "the dog barks", "t3": "a cat sleeps"},
+        {"t1": "a dog barks", "q2": "a cat sleeps"},
+        [("t1", "t2"), ("q2", "t3")],
+    )
+    score = beir_score(tmp_path / "set", packaged, metric)
+    assert score.values["MRR@10"] == 100
+    assert "|excluded:1|" in score.signature
+
+
+def test_eleven_passages_are_ranked_if_one_is_excluded(tmp_path, packaged):
+    passages = {f"d{number}": "a dog barks" for number in range(10)}
+    passages["d10"] = "the cat sleeps"
+    passages["q"] = "a dog barks"
+    write_beir(tmp_path / "set", passages, {"q": "a dog barks"}, [("q", "d0")])
+    assert beir_score(tmp_path / "set", packaged).values["R@10"] == 100
+
+
+def test_a_relevant_passage_that_is_missing_counts_for_recall(tmp_path, packaged):
+    relevant = [("q1", "d1"), ("q1", "gone")]
+    write_beir(tmp_path / "set", {"d1": "A dog barks."}, {"q1": "a dog"}, relevant)
+    (tmp_path / "more.txt").write_text("A cat.\nA house.\n")
+    score = beir_score(tmp_path / "set", packaged, distractors=str(tmp_path / "more.txt"))
+    assert score.values["R@10"] == 50
+    assert "|relevant:2|missing:1|" in score.signature
+
+
+def test_a_beir_folder_whose_relevant_passages_are_all_missing_is_refused(tmp_path, packaged):
+    write_beir(tmp_path / "set", {"d1": "A dog."}, {"q1": "a dog"}, [("q1", "x")])
+    with pytest.raises(InputError, match=r"test\.tsv: none of the 1 "):
+        beir_score(tmp_path / "set", packaged)
+
+
+def test_identifiers_of_tables_are_independent(files, tmp_path):
+    write_tsv(tmp_path / "q.tsv", [("1", "which dog barks")])
+    write_tsv(tmp_path / "p.tsv", [("1", "the dog barks"), ("2", "cats")])
+    write_tsv(tmp_path / "r.tsv", [("1", "1")])
+    protocol = Passages(queries=files[0], passages=files[1], relevant=files[2])
+    [[score]] = protocol.plan().measure(Vectors(VECTORS))
+    assert score.values["R@1"] == 100
+
+
 def test_xquad_within_and_across_languages(tmp_path):
     write_xquad(tmp_path, "en", ["a dog", "a  cat"])
     write_xquad(tmp_path, "de", ["ein Hund", "eine Katze"], order=(1, 0))
