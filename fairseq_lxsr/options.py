@@ -484,9 +484,8 @@ RANKING_METRICS = {"nn": "nn-cosine", "csls": "csls-k10", "margin": "margin-rati
 # The same for the ranking metrics of passages.
 PASSAGE_METRICS = {
     "nn": "nn-cosine",
-    "passages": "passages-maxsim-pairs-of-100",
+    "passages": "index-maxsim-pairs-of-100-prefix-bm25-by-language",
     "bm25": "bm25-k1.5-b0.75",
-    "hybrid": "hybrid-maxsim-pairs-of-100-plus-0.3-prefix-bm25",
 }
 
 # BUCC variants: learnt threshold, threshold tuned on the evaluation data, and mteb's two variants.

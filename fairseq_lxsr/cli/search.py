@@ -181,21 +181,22 @@ def run_index(args: argparse.Namespace) -> None:
             args.lists,
             model_folder(args),
             ids=ids,
-            passages=args.passages,
-            hybrid=args.hybrid,
+            plain=args.plain,
         )
     say_long(encoder)
     entities.report("lines")
     skipped = left_out(line_counts, len(index))
     print(
-        f"{args.output}: {args.kind} index of {len(index):,} {unit_of(args)}{skipped}, "
+        f"{args.output}: {args.kind} index of {contents_of(index)}{skipped}, "
         f"model {encoder.fingerprint}"
     )
 
 
-def unit_of(args: argparse.Namespace) -> str:
-    """Return what an index consists of, for messages."""
-    return "passages" if args.passages else "sentences"
+def contents_of(index: "CorpusIndex") -> str:
+    """Describe what an index contains, for example `2,007 texts, 1,812 passages, with words`."""
+    if index.is_plain:
+        return f"{len(index):,} texts, one vector each"
+    return f"{len(index):,} texts, {index.num_passages:,} of several sentences, with words"
 
 
 def _load_embedder(
@@ -216,6 +217,7 @@ def _load_embedder(
 
 def index_in_cluster(args: argparse.Namespace) -> None:
     from fairseq_lxsr.cluster import index_shards
+    from fairseq_lxsr.search import CorpusIndex
     from fairseq_lxsr.vectors.index import check_kind
 
     load = partial(load_any, args, show_progress=False, truncate_dim=args.truncate_dim)
@@ -230,11 +232,12 @@ def index_in_cluster(args: argparse.Namespace) -> None:
         line_counts: Counter[str] = Counter()
         lines = counted(lines, line_counts)
         report = index_shards(lines, args.output, encode, cluster, options)
+    index = CorpusIndex.load(args.output)
     entities.report("lines")
     say_num_long(cluster.num_long)
     skipped = left_out(line_counts, report["sentences"])
     print(
-        f"{args.output}: {args.kind} index of {report['sentences']:,} {unit_of(args)}{skipped}, "
+        f"{args.output}: {args.kind} index of {contents_of(index)}{skipped}, "
         f"model {cluster.model}, {summary(report, cluster)}"
     )
 
@@ -332,8 +335,7 @@ def run_search(args: argparse.Namespace) -> None:
         options.probes,
         find_reranker(encoder, options),
         read_allowed_ids(args.only_ids),
-        ranker=find_passage_ranker(encoder) if index.has_passages else None,
-        hybrid=options.hybrid,
+        ranker=find_passage_ranker(encoder),
         score_threshold=options.threshold,
     )
     has_ids = index.config["ids"]

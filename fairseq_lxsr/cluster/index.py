@@ -66,7 +66,7 @@ class IndexShard(ShardTask):
         embed = with_pieces(self.embedder(model), model, self.settings.model)
         first = self.shard.first
         with atomic_folder(self.output, SEGMENT_CONFIG) as work:
-            with SegmentWriter(work, self.settings.split, self.settings.hybrid) as writer:
+            with SegmentWriter(work, self.settings.plain) as writer:
                 for block in blocks(self.shard.lines(), None, first, first_place=first):
                     writer.embed(block, embed)
                 writer.refuse_empty()

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import compress
 from pathlib import Path
 from typing import Any, overload
 
@@ -132,9 +131,14 @@ class CorpusIndex:
         return self.config["model"]
 
     @property
-    def has_passages(self) -> bool:
-        """Whether the index was built with `passages`."""
-        return self._stored.has_windows
+    def is_plain(self) -> bool:
+        """Whether each sentence is a single vector, and words are not stored."""
+        return not self._stored.has_windows
+
+    @property
+    def num_passages(self) -> int:
+        """Number of texts of several sentences, including deleted texts."""
+        return self._stored.num_passages
 
     @property
     def truncate_dim(self) -> int | None:
@@ -161,8 +165,7 @@ class CorpusIndex:
         first: int = 0,
         truncate_dim: int | None = None,
         ids: Iterable[str | int] | None = None,
-        passages: bool = False,
-        hybrid: bool = False,
+        plain: bool = False,
     ) -> "CorpusIndex":
         """Build an index folder, and open it. The folder is written atomically.
 
@@ -183,11 +186,9 @@ class CorpusIndex:
             truncate_dim: number of leading dimensions to keep; None keeps all. A search truncates
                 its queries to match.
             ids: id of each sentence, text or integer; None uses the one-based line numbers.
-            passages: whether each text is a passage of any length that may answer questions: its
-                sentences are embedded separately, and a search ranks whole passages; see
-                `search.passages`.
-            hybrid: whether to store the terms of the sentences, so that the first search with
-                `hybrid` does not read all of them.
+            plain: whether to store only one vector for each text, for searches by cosine
+                similarity. By default, the sentences of longer texts have vectors of their own, and
+                words are stored, so that a search can combine them; see `search.retrieval`.
 
         Returns:
             The index, open.
@@ -204,16 +205,13 @@ class CorpusIndex:
         fingerprint, model_folder = _model_of(encode, fingerprint, model_folder)
         if truncate_dim is not None:
             fingerprint = truncated_fingerprint(fingerprint, truncate_dim)
-        split = "sentences" if passages else None
-        settings = IndexSettings(fingerprint, kind, lists, model_folder, split, hybrid)
+        settings = IndexSettings(fingerprint, kind, lists, model_folder, plain)
         embed = _embed_function(encode)
 
         def embed_truncated(text: Text) -> FloatArray:
             return first_dimensions(embed(text), truncate_dim)
 
-        embed_rows: EmbedText = embed_truncated
-        if passages:
-            embed_rows = with_pieces(embed_truncated, encode, fingerprint)
+        embed_rows = with_pieces(embed_truncated, encode, fingerprint)
         write_index_folder(folder, sentences, embed_rows, settings, first, ids=ids)
         index = cls.load(folder)
         index._encode = embed
@@ -392,7 +390,7 @@ class CorpusIndex:
         def embed_truncated(text: Text) -> FloatArray:
             return first_dimensions(embed(text), self.truncate_dim)
 
-        if not self.has_passages:
+        if self.is_plain:
             return embed_truncated
         encoder = self._model if encode is None else encode
         return with_pieces(embed_truncated, encoder, self.fingerprint)
@@ -487,7 +485,6 @@ class CorpusIndex:
         reranker: Reranker | None = None,
         where: Where | None = None,
         ranker: PassageRanker | None = None,
-        hybrid: bool = False,
         score_threshold: float | None = None,
     ) -> list[Hit]: ...
 
@@ -501,7 +498,6 @@ class CorpusIndex:
         reranker: Reranker | None = None,
         where: Where | None = None,
         ranker: PassageRanker | None = None,
-        hybrid: bool = False,
         score_threshold: float | None = None,
     ) -> list[list[Hit]]: ...
 
@@ -514,7 +510,6 @@ class CorpusIndex:
         reranker: Reranker | None = None,
         where: Where | None = None,
         ranker: PassageRanker | None = None,
-        hybrid: bool = False,
         score_threshold: float | None = None,
     ) -> Any:
         """Find the k nearest sentences of each query, or the k best passages.
@@ -536,8 +531,6 @@ class CorpusIndex:
                 None searches all sentences.
             ranker: ranks the passages in an index of passages; None creates a ranker from `encode`,
                 if that is an encoder, or else from the model of the index.
-            hybrid: whether to search also with BM25. Unless the index was built with `hybrid`, the
-                first such search reads all text and keeps its terms in memory.
             score_threshold: minimum score of a hit, so that a question without an answer finds
                 nothing; None for any score. For values, see the page Search passages.
 
@@ -556,7 +549,7 @@ class CorpusIndex:
             k = int(encode)
             encode = None
         if isinstance(queries, str):
-            options = (k, probes, reranker, where, ranker, hybrid, score_threshold)
+            options = (k, probes, reranker, where, ranker, score_threshold)
             return self.search([queries], encode, *options)[0]
         if score_threshold is not None:
             FINITE.check("score_threshold", score_threshold)
@@ -571,19 +564,14 @@ class CorpusIndex:
         condition = None if where is None else checked_where(where)
         # Another thread may edit this object meanwhile.
         stored = self._stored
-        if self.has_passages and ranker is None:
-            ranker = find_passage_ranker(self._model if encode is None else encode)
-        retrieval = Retrieval(stored, Ranking(ranker, hybrid, reranker))
+        ranking = Ranking(reranker=reranker)
+        if stored.has_windows:
+            ranker = ranker or find_passage_ranker(self._model if encode is None else encode)
+            ranking = Ranking(ranker, words=True, reranker=reranker)
+        retrieval = Retrieval(stored, ranking)
         allowed = None if condition is None else stored.allowed(condition)
-        # A query without a known word finds nothing.
-        is_known = np.asarray(embeddings.any(axis=1))
-        known_queries = list(compress(text, is_known))
-        matches = retrieval.search(known_queries, embeddings[is_known], k, probes, allowed)
-        hits: list[list[Hit]] = [[] for _ in text]
-        known_hits = _hits(stored, retrieval, matches)
-        for position, hits_of_query in zip(np.flatnonzero(is_known), known_hits, strict=True):
-            hits[position] = hits_of_query
-        return _above(hits, score_threshold)
+        matches = retrieval.search(text, embeddings, k, probes, allowed)
+        return _above(_hits(stored, retrieval, matches), score_threshold)
 
     def _check_encoders(
         self, encode: Any, reranker: Reranker | None = None, ranker: PassageRanker | None = None

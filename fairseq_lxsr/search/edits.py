@@ -377,7 +377,7 @@ class Edit:
         folder = self._folder / f"segment-{self._next}"
         self._next += 1
         folder.mkdir(self._folder.stat().st_mode & 0o777)
-        return SegmentWriter(folder, self._config["split"], self._config["hybrid"])
+        return SegmentWriter(folder, self._config["plain"])
 
     def append(self, writer: SegmentWriter) -> None:
         """Append a new segment, unless it is empty, and merge it with small previous segments."""

@@ -13,7 +13,6 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.open import open_file
 from fairseq_lxsr.files.records import is_count, parse_json, sealed
 from fairseq_lxsr.search.segment_files import check_description
-from fairseq_lxsr.search.segment_writer import SPLITTERS
 
 INDEX_CONFIG = "index.json"
 INDEX_FORMAT = 1
@@ -27,7 +26,7 @@ FIELD_TYPES: dict[str, type] = {
     "model": str,
     "model_folder": str,
     "ids": bool,
-    "hybrid": bool,
+    "plain": bool,
     "segments": list,
 }
 
@@ -41,17 +40,14 @@ class IndexSettings:
         kind: index kind; see `vectors.build_index`.
         lists: number of inverted lists; see `vectors.build_index`.
         model_folder: path of the model; empty if unknown.
-        split: name of the function that splits documents into rows; see `SPLITTERS`. None for one
-            row per document.
-        hybrid: whether the terms of the documents are stored for BM25.
+        plain: whether each document is a single vector, and words are not stored.
     """
 
     model: str
     kind: str = "flat"
     lists: int | None = None
     model_folder: str = ""
-    split: str | None = None
-    hybrid: bool = False
+    plain: bool = False
 
 
 def new_config(
@@ -128,8 +124,6 @@ def _check_types(config: dict[str, Any]) -> None:
             raise TypeError(f"invalid {name}: {config[name]!r:.40}")
     if config["lists"] is not None and not is_count(config["lists"]):
         raise TypeError(f"invalid lists: {config['lists']!r:.40}")
-    if config["split"] is not None and config["split"] not in SPLITTERS:
-        raise TypeError(f"invalid split: {config['split']!r:.40}")
     deleted = config["deleted"]
     if deleted is not None and not DELETED_NAME.fullmatch(deleted["file"]):
         raise TypeError(f"invalid deleted: {deleted!r:.40}")

@@ -66,7 +66,7 @@ def write_index_folder(
     with atomic_folder(folder, INDEX_CONFIG, sign='"model_folder"', patience=PATIENCE) as work:
         num_lines = first
         (work / FIRST_SEGMENT).mkdir()
-        with SegmentWriter(work / FIRST_SEGMENT, settings.split, settings.hybrid) as writer:
+        with SegmentWriter(work / FIRST_SEGMENT, settings.plain) as writer:
             for block in blocks(sentences, ids, first, block_rows, first_place=first):
                 writer.embed(block, embed)
                 num_lines = block.next_line
@@ -152,7 +152,15 @@ class IndexFolder:
     @property
     def has_windows(self) -> bool:
         """Whether documents are split into windows and their sentences."""
-        return self.config["split"] is not None
+        return not self.config["plain"]
+
+    @property
+    def num_passages(self) -> int:
+        """Number of documents with several rows, including deleted documents."""
+        if not self.has_windows:
+            return 0
+        documents = self.documents(np.arange(self.num_rows))
+        return int(np.count_nonzero(np.bincount(documents) > 1))
 
     @property
     def num_rows(self) -> int:

@@ -55,10 +55,6 @@ class SearchOptions(RerankOption):
         32,
         at_least(1),
     )
-    hybrid: bool = option(
-        "also search with BM25, which compares words (default: no)",
-        False,
-    )
     threshold: float | None = option(
         "minimum score of a hit; a query without such a hit finds nothing (default: any score)",
         None,
@@ -74,8 +70,7 @@ class IndexOptions:
     Attributes:
         kind: index kind. A segment with too few sentences for it is flat.
         lists: number of inverted lists; None for min(4 sqrt(N), N // 39) with N sentences.
-        passages: whether each text is a passage whose sentences are embedded separately.
-        hybrid: whether to store the terms of the text for BM25.
+        plain: whether each text is a single vector, and words are not stored.
         model_folder: path of the model, stored for later searches.
         language: language of the text, for encoders that depend on it.
     """
@@ -94,13 +89,9 @@ class IndexOptions:
         None,
         at_least(1),
     )
-    passages: bool = option(
-        "treat each line as a passage of any length that may answer questions: its sentences are "
-        "embedded separately, and a search ranks whole passages (default: no)",
-        False,
-    )
-    hybrid: bool = option(
-        "store the words of the text for `lxsr search --hybrid` (default: no)",
+    plain: bool = option(
+        "store one vector for each text and nothing else; a search then compares only these "
+        "vectors (default: also store the sentences of longer texts, and words)",
         False,
     )
     model_folder: str = ""
@@ -114,8 +105,7 @@ class IndexOptions:
         """
         from fairseq_lxsr.search.index_config import IndexSettings
 
-        split = "sentences" if self.passages else None
-        return IndexSettings(model, self.kind, self.lists, self.model_folder, split, self.hybrid)
+        return IndexSettings(model, self.kind, self.lists, self.model_folder, self.plain)
 
 
 @dataclass(frozen=True)

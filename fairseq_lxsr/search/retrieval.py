@@ -5,7 +5,7 @@ query. The score of a window adds up the parts of a `Ranking`; the score of a do
 its best window.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -17,7 +17,7 @@ from fairseq_lxsr.search.language_groups import LanguageGroups
 from fairseq_lxsr.search.lexical import WordMatches
 from fairseq_lxsr.search.passages import PASSAGE_DEPTH, PassageRanker
 from fairseq_lxsr.search.reranker import Reranker
-from fairseq_lxsr.search.segment_vectors import Mask
+from fairseq_lxsr.search.segment_vectors import CANDIDATES_PER_WINDOW, Mask
 from fairseq_lxsr.search.window_pieces import WindowPieces, joined_ranges, sentence_rows
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray, check_count
 
@@ -131,7 +131,11 @@ class Retrieval:
             matches = self._rank_windows(queries, embeddings, depth, probes, allowed)
         else:
             # The cosine is the score, so the nearest rows need no ranking.
-            cosines, rows = self._stored.neighbours(embeddings, depth, probes, allowed)
+
+            def search(vectors: FloatArray) -> tuple[FloatArray, IntArray]:
+                return self._stored.neighbours(vectors, depth, probes, allowed)
+
+            cosines, rows = _search_known(search, embeddings, depth)
             matches = Matches(cosines, rows, rows)
         if self._reranker:
             matches = self._rerank(self._reranker, queries, matches)
@@ -177,7 +181,11 @@ class Retrieval:
         if self._pieces:
             query_ids = self._pieces.split_queries(queries)
             vectors = self._pieces.query_vectors(query_ids, embeddings)
-        all_cosines, all_rows = self._stored.nearest_windows(vectors, depth, probes, allowed)
+
+        def search(vectors: FloatArray) -> tuple[FloatArray, IntArray]:
+            return self._stored.nearest_windows(vectors, depth, probes, allowed)
+
+        all_cosines, all_rows = _search_known(search, vectors, CANDIDATES_PER_WINDOW * depth)
         scores = np.full((len(queries), k), -np.inf)
         documents = np.full((len(queries), k), -1, dtype=np.int64)
         rows = documents.copy()
@@ -289,6 +297,29 @@ class Retrieval:
         """Return the first row of the sentences of each window, and their number."""
         starts = self._stored.window_starts
         return sentence_rows(starts[windows], starts[windows + 1])
+
+
+def _search_known(
+    search: Callable[[FloatArray], tuple[FloatArray, IntArray]], embeddings: FloatArray, k: int
+) -> tuple[FloatArray, IntArray]:
+    """Search with the queries that have a known word.
+
+    Args:
+        search: returns cosines and rows [n, k], given the embeddings of n queries.
+        embeddings: embeddings of the queries, zero for a query without a known word [N, D].
+        k: number of neighbours.
+
+    Returns:
+        Cosines and rows [N, k]; those of the other queries are missing.
+    """
+    is_known = np.asarray(embeddings.any(axis=1))
+    if is_known.all():
+        return search(embeddings)
+    cosines = np.full((len(embeddings), k), -np.inf, dtype=np.float32)
+    rows = np.full((len(embeddings), k), -1, dtype=np.int64)
+    if is_known.any():
+        cosines[is_known], rows[is_known] = search(embeddings[is_known])
+    return cosines, rows
 
 
 def _word_gains(words: WordMatches, documents: IntArray, languages: IntArray) -> FloatArray:

@@ -88,7 +88,7 @@ class Segment:
             if config["ids"]:
                 self._ids = map_file(streams[IDS_FILE])
             self._rows: IntArray | None = None
-            if config["split"]:
+            if not config["plain"]:
                 self._rows = map_numbers(streams[ROWS_FILE], (self.num_rows, 3))
             sketch = None
             if description["sketch"]:
@@ -102,7 +102,7 @@ class Segment:
                 languages = map_numbers(streams[LANGUAGES_FILE], (self.num_documents,), np.uint8)
                 self.languages = languages
             self._postings: Postings | None = None
-            if config["hybrid"]:
+            if not config["plain"]:
                 self._postings = self._open_postings([streams[name] for name in LEXICAL_FILES])
         self._check_sizes(index)
         self.vectors = SegmentVectors(index, sketch, self._rows)

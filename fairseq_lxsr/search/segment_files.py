@@ -20,15 +20,14 @@ LINES_FILE = "lines.npy"
 # One id per line for each document; absent if the ids are the line numbers.
 IDS_FILE = "ids.txt"
 # For each row, the index of its document in the segment, and the start and end byte of its text in
-# that document [R, 3]; absent if each document has one row.
+# that document [R, 3]; absent in a plain index.
 ROWS_FILE = "rows.npy"
 # Dictionary ids of the word pieces of each sentence, and the end of the pieces of each row; absent
 # if the model has no word piece vectors.
 PIECES_FILE = "pieces.bin"
 PIECE_ENDS_FILE = "piece-ends.npy"
 PIECE_TYPE = np.dtype("<i4")
-# Number of the guessed language of each document in `common_words.LABELS`; absent if only vectors
-# are stored.
+# Number of the guessed language of each document in `common_words.LABELS`; absent in a plain index.
 LANGUAGES_FILE = "languages.npy"
 # Sketch of the vectors of windows, or of all vectors if each document has one row; absent unless
 # the vectors are rounded and many.
@@ -45,22 +44,13 @@ def file_names(description: dict[str, Any], config: dict[str, Any]) -> list[str]
     names = [VECTORS_FILE, SENTENCES_FILE, OFFSETS_FILE, LINES_FILE]
     if config["ids"]:
         names.append(IDS_FILE)
-    if config["split"]:
-        names.append(ROWS_FILE)
+    if not config["plain"]:
+        names += [ROWS_FILE, LANGUAGES_FILE, *LEXICAL_FILES]
     if description["pieces"]:
         names += [PIECES_FILE, PIECE_ENDS_FILE]
     if description["sketch"]:
         names.append(SKETCH_FILE)
-    if config["hybrid"]:
-        names += LEXICAL_FILES
-    if has_languages(config["split"], config["hybrid"]):
-        names.append(LANGUAGES_FILE)
     return names
-
-
-def has_languages(split: str | None, hybrid: bool) -> bool:
-    """Return whether an index stores the languages of documents, which rankings need."""
-    return split is not None or hybrid
 
 
 def checksums_of(folder: Path) -> dict[str, Any]:

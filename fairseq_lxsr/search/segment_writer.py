@@ -26,7 +26,6 @@ from fairseq_lxsr.search.segment_files import (
     SKETCH_FILE,
     VECTORS_FILE,
     checksums_of,
-    has_languages,
 )
 from fairseq_lxsr.search.splitting import passage_rows
 from fairseq_lxsr.search.window_pieces import (
@@ -50,10 +49,6 @@ SKETCHED_KINDS_OF_WINDOWS = ("float16", "int8", "binary")
 # Narrower vectors have no sketch if each document has one row: 4 bits a dimension are too coarse
 # for them, and comparing all of them is fast.
 MIN_SKETCHED_WIDTH = 32
-# Functions that split a document into the texts of its rows, by their names in index.json. Each
-# returns the start and end of each text, in characters.
-SPLITTERS: dict[str, Callable[[str], Sequence[tuple[int, int]]]] = {"sentences": passage_rows}
-
 EmbedText = Callable[[Text], np.ndarray]
 Mask = NDArray[np.bool_]
 
@@ -67,9 +62,7 @@ class SegmentWriter:
 
     Args:
         folder: existing output folder, named as in index.json.
-        split: name of the function that splits documents into rows, see `SPLITTERS`; None for one
-            row per document.
-        hybrid: whether to write the terms of the documents.
+        plain: whether each document is a single vector, and words are not stored.
 
     Attributes:
         folder: existing output folder.
@@ -78,13 +71,11 @@ class SegmentWriter:
         width: width of the vectors.
     """
 
-    def __init__(self, folder: Path, split: str | None = None, hybrid: bool = False):
+    def __init__(self, folder: Path, plain: bool = False):
         self.folder = folder
-        self._hybrid = hybrid
+        self._plain = plain
         self.num_documents = 0
         self.num_rows = 0
-        self._split_name = split
-        self._split = SPLITTERS[split] if split else None
         self.width = 0
         # One array per block, because a list of all numbers would slow down every full garbage
         # collection.
@@ -92,7 +83,7 @@ class SegmentWriter:
         self._lengths: list[IntArray] = [np.zeros(1, dtype=np.int64)]
         self._rows: list[IntArray] = []
         # Number of word pieces of each row; None if the pieces of any row are unknown.
-        self._piece_counts: list[IntArray] | None = [] if split else None
+        self._piece_counts: list[IntArray] | None = None if plain else []
         # First block in which no sentence has a known word.
         self._unknown: tuple[FloatArray, Text] | None = None
         self._files = ExitStack()
@@ -119,8 +110,8 @@ class SegmentWriter:
         rows = None
         texts = block.sentences
         places = np.array(block.places)
-        if self._split:
-            rows, texts = _split(block.sentences, self._split)
+        if not self._plain:
+            rows, texts = _split(block.sentences)
             places = places[rows[:, 0]]
         text = Text(texts, rows=places)
         embeddings = np.ascontiguousarray(embed(text), dtype=np.float32)
@@ -226,14 +217,14 @@ class SegmentWriter:
         raw_file.unlink()
         np.save(self.folder / OFFSETS_FILE, np.concatenate(self._lengths).cumsum())
         np.save(self.folder / LINES_FILE, np.concatenate(self._lines))
-        if self._split:
+        if not self._plain:
             np.save(self.folder / ROWS_FILE, np.concatenate(self._rows))
         has_pieces = bool(self._piece_counts)
         if self._piece_counts:
             np.save(self.folder / PIECE_ENDS_FILE, np.concatenate(self._piece_counts).cumsum())
         else:
             (self.folder / PIECES_FILE).unlink(missing_ok=True)
-        if has_languages(self._split_name, self._hybrid):
+        if not self._plain:
             self._write_words()
         if mode is not None:
             for path in self.folder.iterdir():
@@ -249,20 +240,19 @@ class SegmentWriter:
         }
 
     def _write_words(self) -> None:
-        """Write the languages of the documents, and their terms if they are stored."""
+        """Write the languages and the terms of the documents."""
         with open(self.folder / SENTENCES_FILE, encoding="utf-8", newline="\n") as stream:
             texts = stream.read().split("\n")[:-1]
         numbers = [LABELS.index(guess_language(text)) for text in texts]
         np.save(self.folder / LANGUAGES_FILE, np.array(numbers, dtype=np.uint8))
-        if self._hybrid:
-            Postings.build(texts, prefixes).save(self.folder)
+        Postings.build(texts, prefixes).save(self.folder)
 
     def _write_sketch(self, vectors: FloatArray, kind: str) -> bool:
         """Write the sketch, if the segment needs one; return whether it does."""
-        kinds = SKETCHED_KINDS_OF_WINDOWS if self._split else SKETCHED_KINDS
+        kinds = SKETCHED_KINDS_OF_WINDOWS if not self._plain else SKETCHED_KINDS
         if kind not in kinds:
             return False
-        if self._split:
+        if not self._plain:
             vectors = vectors[find_windows(*np.concatenate(self._rows).T)]
         elif self.width < MIN_SKETCHED_WIDTH:
             return False
@@ -277,14 +267,12 @@ def trainable_kind(kind: str, lists: int | None, num_rows: int) -> tuple[str, in
     return ("flat", None) if num_rows < min_rows(kind, lists) else (kind, lists)
 
 
-def _split(
-    sentences: Sequence[str], split: Callable[[str], Sequence[tuple[int, int]]]
-) -> tuple[IntArray, list[str]]:
+def _split(sentences: Sequence[str]) -> tuple[IntArray, list[str]]:
     """Return the document, start and end byte of each row [r, 3], and the text of each row."""
     rows = []
     texts = []
     for number, sentence in enumerate(sentences):
-        for start, stop in split(sentence):
+        for start, stop in passage_rows(sentence):
             first = len(sentence[:start].encode())
             text = sentence[start:stop]
             rows.append((number, first, first + len(text.encode())))

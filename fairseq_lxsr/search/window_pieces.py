@@ -18,7 +18,7 @@ class PieceEmbedder:
     """Embeds text, and splits it into the word pieces of the same model.
 
         embed = PieceEmbedder(encoder.embed, encoder.encoder.split, encoder.fingerprint)
-        CorpusIndex.build("index", passages, embed, encoder.fingerprint, passages=True)
+        CorpusIndex.build("index", passages, embed, encoder.fingerprint)
 
     Attributes:
         embed: returns the embeddings [n, D] of a text.

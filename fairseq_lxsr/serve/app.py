@@ -349,7 +349,7 @@ class Service:
         """Search the index for the `k` best sentences for `query`, which is one text or several."""
         fields = await self.body(request)
         self.check_model(fields)
-        check_names(fields, "query", "k", "only_ids", "hybrid", "score_threshold", "model")
+        check_names(fields, "query", "k", "only_ids", "score_threshold", "model")
         k = checked_k(fields)
         queries = checked_texts(fields.get("query"), "query", self.options.max_inputs)
         refuse_blank(queries, "query")
@@ -358,9 +358,8 @@ class Service:
         if where is not None:
             where = checked_ids(where, "only_ids")
         refuse_too_many_hits(len(queries), k, self.options.max_inputs)
-        hybrid = checked_hybrid(fields)
         score_threshold = checked_threshold(fields)
-        ranker = find_passage_ranker(self.encoder) if index.has_passages else None
+        ranker = find_passage_ranker(self.encoder)
         embedded = await self.queue.embed(queries)
         search = partial(
             search_index,
@@ -368,7 +367,6 @@ class Service:
             k=k,
             where=where,
             ranker=ranker,
-            hybrid=hybrid,
             score_threshold=score_threshold,
         )
         hits = await self.hits(queries, embedded.embeddings, search)
@@ -446,7 +444,7 @@ class Service:
     async def embed_documents(self, texts: list[str]) -> Callable[[Text], Any]:
         """Embed texts in the queue, and return a function that looks up their embeddings."""
         lines = [single_line(text) for text in texts]
-        if self.open_index().has_passages:
+        if not self.open_index().is_plain:
             lines = [line[start:stop] for line in lines for start, stop in passage_rows(line)]
         embedded = await self.queue.embed(lines)
         return embedded_texts(lines, embedded.embeddings)
@@ -574,14 +572,6 @@ def refuse_too_many_hits(num_queries: int, k: int, max_inputs: int) -> None:
         raise RequestError(
             400, f"{num_queries:,} queries with k {k:,} exceed {limit:,} hits per request", "k"
         )
-
-
-def checked_hybrid(fields: dict[str, Any]) -> bool:
-    """Check and return whether BM25 is used, too."""
-    hybrid = fields.get("hybrid", False)
-    if type(hybrid) is not bool:
-        raise RequestError(400, f"hybrid {shown(hybrid)}; expected true or false", "hybrid")
-    return hybrid
 
 
 def checked_threshold(fields: dict[str, Any]) -> float | None:

@@ -84,9 +84,8 @@ def retrieve(test: PassageSet, encoder: Encoder, metric: str) -> IntArray:
     Args:
         test: queries and passages.
         encoder: encodes queries and passages.
-        metric: `nn` (cosine similarity), `passages` (same ranking as a passage index; see
-            `PassageRanker`), `bm25` (BM25 only; the encoder is not used) or `hybrid` (passage index
-            combined with BM25).
+        metric: `nn` (cosine similarity), `passages` (the ranking of an index; see
+            `search.retrieval`), or `bm25` (BM25 only; the encoder is not used).
 
     Returns:
         Row indices of the best passages [Q, at most 10]; -1 marks a missing passage. Empty passages
@@ -103,8 +102,8 @@ def retrieve(test: PassageSet, encoder: Encoder, metric: str) -> IntArray:
 
 def _nearest(test: PassageSet, encoder: Encoder, metric: str, depth: int) -> IntArray:
     """Return the row indices of the best passages [Q, depth]; see `retrieve`."""
-    if metric in ("passages", "hybrid"):
-        return _search_index(test, encoder, depth, metric == "hybrid")
+    if metric == "passages":
+        return _search_index(test, encoder, depth)
     order = np.random.default_rng(SEED).permutation(len(test.passages))
     if metric == "bm25":
         shuffled = [test.passages[row] for row in order.tolist()]
@@ -130,18 +129,16 @@ def _nearest(test: PassageSet, encoder: Encoder, metric: str, depth: int) -> Int
     return rows
 
 
-def _search_index(test: PassageSet, encoder: Encoder, depth: int, hybrid: bool) -> IntArray:
-    """Build a passage index, as `lxsr index --passages` does, and search it.
+def _search_index(test: PassageSet, encoder: Encoder, depth: int) -> IntArray:
+    """Build an index, as `lxsr index` does, and search it.
 
     Returns:
         Row indices of the best passages [Q, depth]; -1 marks a missing passage.
     """
     ranker = PassageRanker(encoder)
     with TemporaryDirectory() as folder:
-        index = CorpusIndex.build(
-            Path(folder) / "index", test.passages.lines, encoder, passages=True
-        )
-        all_hits = index.search(test.queries, encoder, depth, ranker=ranker, hybrid=hybrid)
+        index = CorpusIndex.build(Path(folder) / "index", test.passages.lines, encoder)
+        all_hits = index.search(test.queries, encoder, depth, ranker=ranker)
     rows = np.full((len(test.queries), depth), -1)
     for number, hits in enumerate(all_hits):
         rows[number, : len(hits)] = [hit.line for hit in hits]
@@ -192,8 +189,8 @@ class Passages(Protocol):
     )
     metric: tuple[str, ...] = option(
         f"metrics from {', '.join(PASSAGE_METRICS)}, separated by commas: nn: the nearest "
-        "vectors; passages: the ranking of a passage index; bm25: lexical search; hybrid: passages "
-        "combined with bm25 (default: nn)",
+        "vectors; passages: the ranking of an index (`lxsr index`); bm25: lexical search "
+        "(default: nn)",
         ("nn",),
         type=comma_separated(f"names from {', '.join(PASSAGE_METRICS)}", tuple(PASSAGE_METRICS)),
         metavar="NAMES",
