@@ -105,7 +105,9 @@ class Bench:
             embed_lines(read_lines(source), embedder(self.encoder, 0), output, self.layout, {})
         elif verb == "index":
             fingerprint = self.encoder.fingerprint
-            CorpusIndex.build(output, read_lines(target), self.encoder.embed, fingerprint)
+            CorpusIndex.build(
+                output, read_lines(target), self.encoder.embed, fingerprint, plain=True
+            )
         else:
             sides = Side(source, self.encoder), Side(target, self.encoder)
             mine_files(*sides, output, options=Mining())

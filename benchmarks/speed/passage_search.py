@@ -52,7 +52,7 @@ def compare_kinds(args: Any, queries: list[str]) -> list[dict[str, Any]]:
     for kind in args.kinds:
         path = args.folder / kind
         if not path.exists():
-            options = ("--passages", "--kind", kind)
+            options = ("--kind", kind)
             lxsr("index", "--model", MODEL, "--input", args.text, "--output", path, *options)
         times, passages = measure_kind(path, encoder, queries)
         exact = exact or passages

@@ -20,7 +20,7 @@ from fairseq_lxsr.search.index_config import (
     new_config,
     read_config,
 )
-from fairseq_lxsr.search.lexical import LexicalIndex, prefixes
+from fairseq_lxsr.search.lexical import LexicalIndex, prefixes, query_forms
 from fairseq_lxsr.search.resumable import ENCODE_ROWS
 from fairseq_lxsr.search.segment import Segment
 from fairseq_lxsr.search.segment_files import map_numbers, open_unchanged
@@ -398,7 +398,7 @@ class IndexFolder:
         """BM25 index of the documents that are not deleted."""
         parts = [segment.postings for segment in self.segments]
         is_alive = self._is_alive if len(self.deleted) else None
-        return LexicalIndex(parts, prefixes, is_alive, self.languages)
+        return LexicalIndex(parts, prefixes, query_forms, is_alive, self.languages)
 
     @staticmethod
     def _parts(numbers: IntArray, starts: list[int]) -> Iterator[tuple[int, Mask]]:

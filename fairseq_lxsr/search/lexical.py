@@ -14,14 +14,15 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fairseq_lxsr.characters import combining_marks
+from fairseq_lxsr.characters import combining_marks, without_marks
+from fairseq_lxsr.text.folding import fold
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 # Parameters of BM25, with the usual values (those of bm25s).
@@ -34,6 +35,12 @@ _UNSPACED = re.compile(
 
 # Number of letters of a word that hybrid search compares.
 PREFIX = 5
+# Sign before a term of an index whose accents were removed, and the weight of such a match.
+WITHOUT_ACCENTS = "~"
+ACCENT_WEIGHT = 0.5
+_ACCENTED = re.compile("[\u00c0-\u024f\u1e00-\u1eff]")
+# Letters whose strokes are not combining marks in Unicode.
+_STROKES = str.maketrans("\u0111\u0142\u00f8\u0127\u0167", "dloht")
 # A term's share of the documents of a language is averaged with that of this number of documents
 # of the whole collection.
 FEW_DOCUMENTS = 5
@@ -67,10 +74,13 @@ def words(text: str) -> list[str]:
         text: text in any language.
 
     Returns:
-        The words in lower case. Text in a script without spaces is split into pairs of adjacent
-        characters.
+        The words in lower case, with letters folded as in `text.folding`. Text in a script without
+        spaces is split into pairs of adjacent characters.
     """
-    text = unicodedata.normalize("NFKC", text).casefold()
+    text = unicodedata.normalize("NFKC", without_marks(text)).casefold()
+    if not text.isascii():
+        # A Turkish capital I with a dot becomes i and a mark.
+        text = fold(text.replace("i\u0307", "i"))
     if not _UNSPACED.search(text):
         return _word().findall(text)
     terms = []
@@ -86,17 +96,65 @@ def words(text: str) -> list[str]:
 
 
 def prefixes(text: str) -> list[str]:
-    """Return the first five letters of each word of a text, as terms of a hybrid search.
+    """Return the first five letters of each word of a text, as terms of an index.
 
     The forms of a word then match in most languages, for example `Hunde` and `Hundes`. This needs
-    no list of endings, and the language may be unknown. Arabic words lose their article.
+    no list of endings, and the language may be unknown. Arabic words lose their article. Words with
+    digits, such as numbers and codes, are kept whole.
 
-        prefixes("Abends bellen Hunde.")  # ["abend", "belle", "hunde"]
+        prefixes("Abends bellen 101 Hunde.")  # ["abend", "belle", "101", "hunde"]
 
     Args:
         text: text in any language.
     """
-    return [_ARTICLE.sub("", word)[:PREFIX] for word in words(text)]
+    terms = []
+    for word in words(text):
+        has_digit = any(map(str.isdigit, word))
+        terms.append(word if has_digit else _ARTICLE.sub("", word)[:PREFIX])
+    return terms
+
+
+def document_terms(text: str) -> list[str]:
+    """Return the terms of a text for an index: its prefixes, and those without accents.
+
+        document_terms("Où est-il ?")  # ["où", "~ou", "est", "il"]
+
+    A term without accents begins with a sign, so that it is only found by `query_forms`.
+    """
+    terms = []
+    for term in prefixes(text):
+        terms.append(term)
+        plain_term = without_accents(term)
+        if plain_term != term:
+            terms.append(f"{WITHOUT_ACCENTS}{plain_term}")
+    return terms
+
+
+def query_forms(term: str) -> list[tuple[str, float]]:
+    """Return the terms of an index that match a term of a query, each with its weight.
+
+    A term with accents also matches the same letters without them, and the other way round, because
+    people often type without accents.
+
+        query_forms("où")  # [("où", 1.0), ("ou", 0.5)]
+        query_forms("ou")  # [("ou", 1.0), ("~ou", 0.5)]
+    """
+    plain_term = without_accents(term)
+    if plain_term == term:
+        plain_term = f"{WITHOUT_ACCENTS}{term}"
+    return [(term, 1.0), (plain_term, ACCENT_WEIGHT)]
+
+
+@lru_cache(maxsize=1 << 16)
+def without_accents(word: str) -> str:
+    """Return a word without the accents of Latin letters.
+
+    without_accents("trắng")  # "trang"
+    """
+    if word.isascii() or not _ACCENTED.search(word):
+        return word
+    letters = unicodedata.normalize("NFD", word.translate(_STROKES))
+    return "".join(letter for letter in letters if not unicodedata.combining(letter))
 
 
 @dataclass(frozen=True)
@@ -110,7 +168,7 @@ class Postings:
         terms: hash of each term, ascending, and the end of its postings, int64 [T, 2].
         documents: document of each posting, ascending for each term, int32 [P].
         counts: frequency of the term in the document of each posting, uint16 [P].
-        totals: number of terms of each document, int32 [N].
+        totals: number of words of each document, int32 [N].
     """
 
     terms: IntArray
@@ -130,14 +188,17 @@ class Postings:
         # An array, because a list of as many numbers would need five times the memory.
         hashes_of_terms = array("q")
         totals = np.zeros(len(documents), dtype=np.int32)
+        sizes = np.zeros(len(documents), dtype=np.int64)
         for number, text in enumerate(documents):
             terms = split(text)
-            totals[number] = len(terms)
+            sizes[number] = len(terms)
+            # A word counts once, even if it also stands without its accents.
+            totals[number] = sum(not term.startswith(WITHOUT_ACCENTS) for term in terms)
             for term in terms:
                 if term not in hashes:
                     hashes[term] = _term_hash(term)
                 hashes_of_terms.append(hashes[term])
-        numbers = np.repeat(np.arange(len(documents), dtype=np.int32), totals)
+        numbers = np.repeat(np.arange(len(documents), dtype=np.int32), sizes)
         keys = np.frombuffer(hashes_of_terms, dtype=np.int64)
         order = np.lexsort((numbers, keys))
         keys = keys[order]
@@ -199,7 +260,8 @@ class LexicalIndex:
 
     Args:
         parts: postings of each segment; the documents of all segments are numbered consecutively.
-        split: splits a query into terms, as for the postings.
+        split: splits a query into terms.
+        forms: returns the terms of the postings that match a term of a query, and their weights.
         is_alive: mask of the documents that are not deleted [N]; None if none is deleted.
         languages: number of the language of each document [N]; None for one language.
     """
@@ -208,11 +270,13 @@ class LexicalIndex:
         self,
         parts: Sequence[Postings],
         split: SplitTerms = words,
+        forms: Callable[[str], list[tuple[str, float]]] | None = None,
         is_alive: NDArray[np.bool_] | None = None,
         languages: IntArray | None = None,
     ):
         self._parts = parts
         self._split = split
+        self._forms = forms or (lambda term: [(term, 1.0)])
         self._is_alive = is_alive
         totals = np.concatenate([part.totals for part in parts])
         self._languages = np.zeros(len(totals), dtype=np.int64) if languages is None else languages
@@ -259,13 +323,21 @@ class LexicalIndex:
         total = 0.0
         terms = Counter(self._split(query))
         for term, repetitions in terms.items():
-            documents, counts = self._postings(term)
-            weight = self._weight(documents)
-            total += weight
-            factor = np.float32(repetitions * weight)
-            scores[documents] += factor * counts / (counts + self._norms[documents])
-            shares[documents] += weight
-        return scores / max(terms.total(), 1), shares / np.float32(max(total, 1e-9))
+            # The first form is the term itself. Others do not change the weight of all terms.
+            total += self._add_form(term, repetitions, scores, shares)
+            for form, factor in self._forms(term)[1:]:
+                self._add_form(form, factor * repetitions, scores, shares)
+        shares = np.minimum(shares / np.float32(max(total, 1e-9)), 1)
+        return scores / max(terms.total(), 1), shares
+
+    def _add_form(self, form: str, factor: float, scores: FloatArray, shares: FloatArray) -> float:
+        """Add a term of the postings to the scores and shares [N]; return its weight."""
+        documents, counts = self._postings(form)
+        weight = self._weight(documents)
+        gains = np.float32(factor * weight) * counts / (counts + self._norms[documents])
+        scores[documents] += gains
+        shares[documents] += np.float32(min(factor, 1.0) * weight)
+        return weight
 
     def _postings(self, term: str) -> tuple[IntArray, FloatArray]:
         """Return the documents with a term, and its frequency in each of them."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.mapping import map_file
-from fairseq_lxsr.search.lexical import LEXICAL_FILES, Postings, prefixes
+from fairseq_lxsr.search.lexical import LEXICAL_FILES, Postings
 from fairseq_lxsr.search.segment_files import (
     IDS_FILE,
     LANGUAGES_FILE,
@@ -186,14 +186,12 @@ class Segment:
             )
         return Postings(terms, documents, counts, totals)
 
-    @cached_property
+    @property
     def postings(self) -> Postings:
-        """Terms of the documents for BM25; computed on first use if they are not stored."""
-        if self._postings is not None:
-            self._check_not_overwritten(*LEXICAL_FILES)
-            return self._postings
-        texts = self.sentences(np.arange(self.num_documents))
-        return Postings.build([text.decode("utf-8", "replace") for _, text in texts], prefixes)
+        """Terms of the documents; a plain index has none."""
+        assert self._postings is not None
+        self._check_not_overwritten(*LEXICAL_FILES)
+        return self._postings
 
     @property
     def files(self) -> list[Path]:

@@ -8,8 +8,15 @@ character counts as three.
 import re
 from dataclasses import dataclass
 
-# The end of a sentence: punctuation and a space, or punctuation of scripts without spaces.
-_END = re.compile(r"(?<=[.!?;:\u2026\u0964\u061f\u0589])\s+|(?<=[\u3002\uff01\uff1f\uff1b])")
+# Quotes and brackets that close after the end of a sentence, and belong to it.
+_CLOSING = "[\"'\u201d\u2019\u00bb)\\]\u300d\u300f\uff09\u3011]*"
+# The end of a sentence: punctuation and a space, or punctuation of scripts without spaces. A
+# full-width full stop is only an end after a Chinese or Japanese character.
+_END = re.compile(
+    rf"(?P<spaced>[.!?;:\u2026\u0964\u0965\u061f\u0589\u06d4]{_CLOSING})\s+"
+    rf"|(?P<unspaced>(?:[\u3002\uff01\uff1f\uff1b\uff61\u1362\u17d4]"
+    rf"|(?<=[\u3041-\u30ff\u3400-\u9fff])\uff0e){_CLOSING})\s*"
+)
 _IDEOGRAPH = re.compile("[\u3041-\u30ff\u3400-\u9fff\uac00-\ud7a3\U00020000-\U0003ffff]")
 IDEOGRAPH_LETTERS = 3
 # Shorter parts, such as abbreviations, are joined with the next sentence.
@@ -50,8 +57,9 @@ def sentence_spans(text: str) -> list[Span]:
     spans = []
     start = 0
     for match in _END.finditer(text):
-        if _size(text[start : match.start()]) >= SHORTEST:
-            spans += _cut(text, start, match.start())
+        stop = match.end(match.lastgroup or 0)
+        if _size(text[start:stop]) >= SHORTEST:
+            spans += _cut(text, start, stop)
             start = match.end()
     if text[start:].strip():
         spans += _cut(text, start, len(text))

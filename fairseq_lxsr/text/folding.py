@@ -9,7 +9,6 @@ applies them. `lxsr prepare` uses them with the option `normalisation: folded`.
 import io
 import re
 import struct
-import sys
 import tempfile
 import unicodedata
 from collections.abc import Iterator, Mapping
@@ -73,6 +72,8 @@ AM = "\u0e33"
 # Vietnamese: the tone mark of these vowel pairs may be on the first or on the second letter.
 VIETNAMESE_VOWELS = ("oa", "oe", "uy")
 VIETNAMESE_TONES = "\u0300\u0301\u0303\u0309\u0323"
+# There are no digits beyond Unicode's first two planes.
+DIGITS_END = 0x20000
 # Bits of a node in the double array of a compiled rule (Darts-clone).
 _HAS_VALUE = 1 << 8
 _IS_FAR = 1 << 9
@@ -99,9 +100,9 @@ def sequences() -> dict[str, str]:
 def letters() -> dict[str, str]:
     """Return the rules for single characters in Unicode normal form NFKC, with replacements."""
     rules = dict(LETTERS)
-    for code in range(128, sys.maxunicode + 1):
+    for code in range(128, DIGITS_END):
         digit = chr(code)
-        if unicodedata.category(digit) == "Nd" and unicodedata.normalize("NFKC", digit) == digit:
+        if digit.isdecimal() and unicodedata.normalize("NFKC", digit) == digit:
             rules[digit] = str(unicodedata.digit(digit))
     rules.update(dict.fromkeys(map(chr, HEBREW_MARKS), ""))
     return rules

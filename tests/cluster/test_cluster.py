@@ -193,9 +193,7 @@ def test_a_rerun_does_only_what_is_missing_and_another_verb_nothing(work, tmp_pa
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("shared")
-@pytest.mark.parametrize(
-    ("kind", "more"), [("flat", ()), ("ivf", ()), ("flat", ("--passages", "--hybrid"))]
-)
+@pytest.mark.parametrize(("kind", "more"), [("flat", ()), ("ivf", ()), ("flat", ("--hybrid"))])
 def test_an_index_is_searched_as_one_of_one_machine(work, tmp_path, kind, more):
     options = ("--kind", kind, *more)
     index(work, tmp_path / "whole", *options)

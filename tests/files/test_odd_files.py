@@ -181,7 +181,7 @@ def test_arrays_of_another_type_or_shape(tmp_path, array):
 @pytest.fixture(scope="module")
 def index(folder):
     return CorpusIndex.build(
-        folder / "index", LINES, partial(encode, counts=Counter()), "model"
+        folder / "index", LINES, partial(encode, counts=Counter()), "model", plain=True
     ).folder
 
 

@@ -21,7 +21,7 @@ SENTENCES = [f"número {i} …" for i in range(400)]
 def test_finds_itself(tmp_path, kind):
     # empty ones are left out
     sentences = iter(["", SENTENCES[0], " \u200b", "\u200e\u200c", *SENTENCES[1:]])
-    CorpusIndex.build(tmp_path / "index", sentences, encode, "model", kind)
+    CorpusIndex.build(tmp_path / "index", sentences, encode, "model", kind, plain=True)
     index = CorpusIndex.load(tmp_path / "index")
     assert (len(index), index.fingerprint) == (400, "model")
     hits = index.search([SENTENCES[7], SENTENCES[123]], encode, k=3, probes=100)
@@ -35,7 +35,7 @@ def test_odd_text_and_odd_queries(tmp_path):
     error.
     """
     index = CorpusIndex.build(
-        tmp_path / "index", [*SENTENCES[:2], "número 5 \ud800"], encode, "model"
+        tmp_path / "index", [*SENTENCES[:2], "número 5 \ud800"], encode, "model", plain=True
     )
     assert index.search(SENTENCES[5:6], encode, k=1)[0][0].sentence == "número 5 ?"
     assert len(index.search(SENTENCES[:1], encode, k=10)[0]) == 3
@@ -44,7 +44,7 @@ def test_odd_text_and_odd_queries(tmp_path):
 
 
 def test_queries_without_a_known_word(tmp_path):
-    index = CorpusIndex.build(tmp_path / "index", SENTENCES, encode, "model")
+    index = CorpusIndex.build(tmp_path / "index", SENTENCES, encode, "model", plain=True)
 
     def embed(queries):
         return encode(queries) * [["1" in query] for query in queries]
@@ -66,9 +66,9 @@ def test_queries_without_a_known_word(tmp_path):
 )
 def test_what_is_not_a_list_of_sentences_is_refused(tmp_path, sentences, message):
     with pytest.raises(InputError, match=message):
-        CorpusIndex.build(tmp_path / "index", sentences, encode, "model")
+        CorpusIndex.build(tmp_path / "index", sentences, encode, "model", plain=True)
     assert list(tmp_path.iterdir()) == []
-    index = CorpusIndex.build(tmp_path / "index", SENTENCES, encode, "model")
+    index = CorpusIndex.build(tmp_path / "index", SENTENCES, encode, "model", plain=True)
     with pytest.raises(InputError, match=message):
         index.add(sentences)
     if not isinstance(sentences, str):

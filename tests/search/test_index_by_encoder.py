@@ -25,7 +25,7 @@ def encoder():
 
 
 def test_built_by_an_encoder_and_searched_by_text(encoder, tmp_path):
-    index = CorpusIndex.build(tmp_path / "index", FRENCH, encoder)
+    index = CorpusIndex.build(tmp_path / "index", FRENCH, encoder, plain=True)
     for one in (index, CorpusIndex.load(tmp_path / "index")):
         hits = one.search(FRENCH[7], 3)
         assert [hits[0].text, hits[0].line, len(hits)] == [FRENCH[7], 7, 3]
@@ -35,13 +35,15 @@ def test_built_by_an_encoder_and_searched_by_text(encoder, tmp_path):
             == one.search(FRENCH[7], encoder, k=3)
         )
         assert [row[0].text for row in one.search(FRENCH[:2], k=1)] == FRENCH[:2]
-    named = CorpusIndex.build(tmp_path / "named", FRENCH, load(COMPATIBILITY / "best.model"))
+    named = CorpusIndex.build(
+        tmp_path / "named", FRENCH, load(COMPATIBILITY / "best.model"), plain=True
+    )
     assert named.fingerprint == index.fingerprint
     assert named.search(FRENCH[3], 1)[0].text == FRENCH[3]
 
 
 def test_queries_without_a_known_word_find_nothing(encoder, tmp_path):
-    index = CorpusIndex.build(tmp_path / "index", FRENCH, encoder)
+    index = CorpusIndex.build(tmp_path / "index", FRENCH, encoder, plain=True)
     assert index.search("\ua66e") == []
     assert index.search(["\ua66e"]) == [[]]
     assert index.search(["", "\ua66e"], k=1) == [[], []]
@@ -51,11 +53,13 @@ def test_queries_without_a_known_word_find_nothing(encoder, tmp_path):
 @pytest.mark.parametrize("kind", ["flat", "int8"])
 def test_sentences_are_added_after_the_others(encoder, tmp_path, kind):
     corpus = ["", FRENCH[0], " ", *FRENCH[1:20], "", "\ua66e"]  # the last one has no known word
-    CorpusIndex.build(tmp_path / "index", corpus, encoder, kind=kind)
+    CorpusIndex.build(tmp_path / "index", corpus, encoder, kind=kind, plain=True)
     index = CorpusIndex.load(tmp_path / "index")
     index.add(["", *FRENCH[20:]])
     index.add(iter([]))
-    whole = CorpusIndex.build(tmp_path / "whole", [*corpus, "", *FRENCH[20:]], encoder, kind=kind)
+    whole = CorpusIndex.build(
+        tmp_path / "whole", [*corpus, "", *FRENCH[20:]], encoder, kind=kind, plain=True
+    )
     if kind == "int8":
         # New sentences are not rounded until then.
         index.compact()
@@ -79,7 +83,9 @@ def num_lists(index):
 @pytest.mark.parametrize(("lists", "before", "after"), [(3, 3, 3), (None, 1, 2)])
 def test_lists_that_were_chosen_stay(encoder, tmp_path, lists, before, after):
     sentences = [target for _, target in toy.sentences(78)]
-    index = CorpusIndex.build(tmp_path / "index", sentences[:77], encoder, kind="ivf", lists=lists)
+    index = CorpusIndex.build(
+        tmp_path / "index", sentences[:77], encoder, kind="ivf", lists=lists, plain=True
+    )
     assert num_lists(index) == before
     index.add(sentences[77:])
     assert num_lists(index) == before
@@ -88,17 +94,19 @@ def test_lists_that_were_chosen_stay(encoder, tmp_path, lists, before, after):
 
 
 def test_a_model_that_is_not_named_gone_or_another(encoder, tmp_path):
-    index = CorpusIndex.build(tmp_path / "index", FRENCH, encoder.encode, encoder.fingerprint)
+    index = CorpusIndex.build(
+        tmp_path / "index", FRENCH, encoder.encode, encoder.fingerprint, plain=True
+    )
     assert index.search(FRENCH[0], 1)[0].text == FRENCH[0]  # it was built with it
     loaded = CorpusIndex.load(tmp_path / "index")
     for use in (lambda: loaded.search("a"), lambda: loaded.add(["a"])):
         with pytest.raises(InputError, match="index: the index does not record its model"):
             use()
     with pytest.raises(InputError, match="fingerprint"):
-        CorpusIndex.build(tmp_path / "none", FRENCH, encoder.encode)
+        CorpusIndex.build(tmp_path / "none", FRENCH, encoder.encode, plain=True)
     encoder.save(tmp_path / "model")
     CorpusIndex.build(
-        tmp_path / "moved", FRENCH, SentenceEncoder.from_pretrained(tmp_path / "model")
+        tmp_path / "moved", FRENCH, SentenceEncoder.from_pretrained(tmp_path / "model"), plain=True
     )
     (tmp_path / "model").rename(tmp_path / "elsewhere")
     with pytest.raises(InputError, match=str(tmp_path / "model")):
@@ -122,7 +130,7 @@ def test_a_model_and_its_teacher_share_an_index(encoder, tmp_path):
         students.append(SentenceEncoder.from_pretrained(tmp_path / name))
     assert len({one.fingerprint for one in (encoder, *students)}) == 3
     for number, builder in enumerate((encoder, *students)):
-        CorpusIndex.build(tmp_path / f"index.{number}", FRENCH, builder)
+        CorpusIndex.build(tmp_path / f"index.{number}", FRENCH, builder, plain=True)
         index = CorpusIndex.load(tmp_path / f"index.{number}")
         for one in (encoder, *students):
             assert index.search(FRENCH[3], one, 1)[0].text == FRENCH[3]
@@ -152,7 +160,7 @@ def test_a_student_of_a_student_is_in_the_space_of_the_first_teacher(encoder, tm
 
 
 def test_hits_as_json(encoder, tmp_path):
-    index = CorpusIndex.build(tmp_path / "index", ["", *FRENCH], encoder)
+    index = CorpusIndex.build(tmp_path / "index", ["", *FRENCH], encoder, plain=True)
     (tmp_path / "queries").write_text(f"{FRENCH[2]}\n\n{FRENCH[5]}\n")
     words = ("search", "--index", tmp_path / "index", "--k", 2, "--json")
     shown = lxsr_here(*words, "--input", tmp_path / "queries").stdout
@@ -180,7 +188,7 @@ def test_an_encoder_that_is_callable(encoder, tmp_path):
             assert type(text) is list
             return encoder.encode(text)
 
-    index = CorpusIndex.build(tmp_path / "index", FRENCH, Module(), "abc")
+    index = CorpusIndex.build(tmp_path / "index", FRENCH, Module(), "abc", plain=True)
     for queries, arguments in (
         (iter(FRENCH[:2]), (Module(), np.int64(1))),
         (FRENCH[:2], (np.int64(1),)),

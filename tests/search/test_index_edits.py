@@ -55,7 +55,9 @@ def _no_waiting_for_the_disk(monkeypatch):
 
 @pytest.fixture
 def index(tmp_path):
-    return CorpusIndex.build(tmp_path / "index", SENTENCES[:100], ENCODER, ids=IDS[:100])
+    return CorpusIndex.build(
+        tmp_path / "index", SENTENCES[:100], ENCODER, ids=IDS[:100], plain=True
+    )
 
 
 def content(index):
@@ -94,7 +96,7 @@ class CountingEncoder(Encoder):
 
 
 def test_an_index_is_synchronized_in_one_edit(tmp_path):
-    index = CorpusIndex.build(tmp_path / "index", SENTENCES[:5], ENCODER, ids=IDS[:5])
+    index = CorpusIndex.build(tmp_path / "index", SENTENCES[:5], ENCODER, ids=IDS[:5], plain=True)
     encoder = CountingEncoder()
     ids = ["note-1", "note-2", "note-3", "new", "empty", "unknown"]
     texts = [SENTENCES[1], SENTENCES[12], "sin cifras", SENTENCES[20], "", "sin cifras"]
@@ -128,7 +130,7 @@ def test_a_synchronization_that_fails_changes_nothing(index):
 
 
 def test_an_index_without_ids_is_not_synchronized(tmp_path):
-    index = CorpusIndex.build(tmp_path / "index", SENTENCES[:5], ENCODER)
+    index = CorpusIndex.build(tmp_path / "index", SENTENCES[:5], ENCODER, plain=True)
     with pytest.raises(InputError, match="without ids"):
         index.synchronize(["1"], SENTENCES[:1], ENCODER)
 
@@ -164,7 +166,7 @@ def test_an_id_is_free_again_when_it_is_deleted(index):
 
 
 def test_line_numbers_are_the_ids_of_an_index_without(tmp_path):
-    index = CorpusIndex.build(tmp_path / "index", ["", *SENTENCES[:9]], ENCODER)
+    index = CorpusIndex.build(tmp_path / "index", ["", *SENTENCES[:9]], ENCODER, plain=True)
     assert index.ids == [str(number) for number in range(2, 11)]
     index.add(SENTENCES[9:11])
     index.delete([2, "11"])
@@ -190,7 +192,7 @@ def test_everything_may_be_deleted(index):
 @pytest.mark.parametrize("kind", sorted(set(INDEX_KINDS) - {"ivf-pq"}))
 def test_every_kind_finds_what_is_there(tmp_path, kind):
     index = CorpusIndex.build(
-        tmp_path / "index", SENTENCES[:300], ENCODER, kind=kind, ids=IDS[:300]
+        tmp_path / "index", SENTENCES[:300], ENCODER, kind=kind, ids=IDS[:300], plain=True
     )
     index.add(SENTENCES[300:], IDS[300:])
     index.delete(IDS[::2])
@@ -209,8 +211,8 @@ def test_every_kind_finds_what_is_there(tmp_path, kind):
 
 
 def test_a_flat_index_finds_what_one_that_is_built_at_once_finds(tmp_path):
-    whole = CorpusIndex.build(tmp_path / "whole", SENTENCES[:90], ENCODER)
-    parts = CorpusIndex.build(tmp_path / "parts", SENTENCES[:50], ENCODER)
+    whole = CorpusIndex.build(tmp_path / "whole", SENTENCES[:90], ENCODER, plain=True)
+    parts = CorpusIndex.build(tmp_path / "parts", SENTENCES[:50], ENCODER, plain=True)
     for start in range(50, 90, 3):
         parts.add(SENTENCES[start : min(start + 3, 90)])
     assert len(parts.config["segments"]) > 1
@@ -313,7 +315,7 @@ def test_a_sentence_that_is_not_a_string_is_named(index, tmp_path, wrong):
     edits = (
         lambda: index.add(texts, IDS[200:202]),
         lambda: index.update(IDS[:2], texts),
-        lambda: CorpusIndex.build(tmp_path / "new", texts, ENCODER),
+        lambda: CorpusIndex.build(tmp_path / "new", texts, ENCODER, plain=True),
     )
     for edit in edits:
         with pytest.raises(InputError, match=r"sentences\[1\] is "):
@@ -323,18 +325,18 @@ def test_a_sentence_that_is_not_a_string_is_named(index, tmp_path, wrong):
 
 
 def test_ids_for_an_index_without(tmp_path):
-    index = CorpusIndex.build(tmp_path / "index", SENTENCES[:9], ENCODER)
+    index = CorpusIndex.build(tmp_path / "index", SENTENCES[:9], ENCODER, plain=True)
     with pytest.raises(InputError, match="index: the index was built without ids"):
         index.add(SENTENCES[9:10], ["x"])
     for ids, message in ((["a", "b", "a"], "id 3: 'a'"), (["a"], "1 ids for"), (IDS, "more ids")):
         with pytest.raises(InputError, match=message):
-            CorpusIndex.build(tmp_path / "index", SENTENCES[:3], ENCODER, ids=ids)
+            CorpusIndex.build(tmp_path / "index", SENTENCES[:3], ENCODER, ids=ids, plain=True)
     assert len(CorpusIndex.load(tmp_path / "index")) == 9
 
 
 def test_an_index_of_another_model_is_not_edited(index):
     index.encoder = ENCODER
-    CorpusIndex.build(index.folder, SENTENCES[:9], ENCODER.embed, "other")
+    CorpusIndex.build(index.folder, SENTENCES[:9], ENCODER.embed, "other", plain=True)
     for edit in (lambda: index.add(["5"], ["x"]), lambda: index.update(["note-1"], ["5"])):
         with pytest.raises(InputError, match="index: the index was rebuilt with model other"):
             edit()
@@ -535,7 +537,9 @@ def test_descriptors_do_not_grow(index):
 def test_random_edits_are_those_of_a_dict(tmp_path):
     rng = random.Random(3)
     texts = expected(*range(20))
-    index = CorpusIndex.build(tmp_path / "index", list(texts.values()), ENCODER, ids=list(texts))
+    index = CorpusIndex.build(
+        tmp_path / "index", list(texts.values()), ENCODER, ids=list(texts), plain=True
+    )
     for _ in range(60):
         free = [name for name in IDS if name not in texts]
         count = rng.randint(1, 6)
@@ -632,7 +636,9 @@ def embed_many(sentences):
 
 def build_many(path, kind, count=MANY):
     texts = [f"number {i}" for i in range(count)]
-    return CorpusIndex.build(path, texts, embed_many, "model", kind, ids=MANY_IDS[:count])
+    return CorpusIndex.build(
+        path, texts, embed_many, "model", kind, ids=MANY_IDS[:count], plain=True
+    )
 
 
 def without_sketch(index, path):
@@ -752,6 +758,7 @@ def test_kinds_and_sizes_without_a_sketch(tmp_path):
         "model",
         "int8",
         truncate_dim=16,
+        plain=True,
     )
     assert not sketches(narrow)
 

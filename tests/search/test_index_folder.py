@@ -26,7 +26,7 @@ SENTENCES = [f"número {i} …" for i in range(400)]
 
 @pytest.fixture
 def folder(tmp_path):
-    return CorpusIndex.build(tmp_path / "index", SENTENCES, encode, "model").folder
+    return CorpusIndex.build(tmp_path / "index", SENTENCES, encode, "model", plain=True).folder
 
 
 def test_blocks_of_any_size_write_the_same_index(tmp_path):
@@ -71,7 +71,7 @@ def nothing(sentences):
 )
 def test_nothing_half_built_is_left(tmp_path, sentences, encode, error, message):
     with pytest.raises(error, match=message):
-        CorpusIndex.build(tmp_path / "index", sentences, encode, "model")
+        CorpusIndex.build(tmp_path / "index", sentences, encode, "model", plain=True)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -121,8 +121,8 @@ def test_untouched_files_are_not_hashed_again(folder, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["flat", "int8"])
 def test_an_index_that_is_built_again_while_it_is_open_stays_as_it_was(tmp_path, kind):
-    index = CorpusIndex.build(tmp_path / "index", SENTENCES, encode, "model", kind)
-    CorpusIndex.build(tmp_path / "index", SENTENCES[:60:-1], encode, "model", kind)
+    index = CorpusIndex.build(tmp_path / "index", SENTENCES, encode, "model", kind, plain=True)
+    CorpusIndex.build(tmp_path / "index", SENTENCES[:60:-1], encode, "model", kind, plain=True)
     assert [
         hit.sentence for row in index.search(SENTENCES[7:9], encode, k=1) for hit in row
     ] == SENTENCES[7:9]
@@ -135,7 +135,7 @@ def test_an_index_that_is_built_again_while_it_is_loaded_is_one_of_both(
     tmp_path, monkeypatch, opened
 ):
     """It is replaced before the file of this number is opened."""
-    CorpusIndex.build(tmp_path / "index", SENTENCES, encode, "model")
+    CorpusIndex.build(tmp_path / "index", SENTENCES, encode, "model", plain=True)
     names = []
 
     def replace_then_open(path):
@@ -143,7 +143,7 @@ def test_an_index_that_is_built_again_while_it_is_loaded_is_one_of_both(
         if len(names) == opened + 1:
             for module in ("index_config", "segment_files"):
                 monkeypatch.setattr(f"fairseq_lxsr.search.{module}.open_file", open_file)
-            CorpusIndex.build(tmp_path / "index", SENTENCES[:60:-1], encode, "model")
+            CorpusIndex.build(tmp_path / "index", SENTENCES[:60:-1], encode, "model", plain=True)
         return open_file(path)
 
     for module in ("index_config", "segment_files"):
@@ -157,7 +157,7 @@ def test_an_index_that_is_built_again_while_it_is_loaded_is_one_of_both(
 
 @pytest.mark.parametrize("name", ["index.faiss", "sentences.txt", "offsets.npy", "lines.npy"])
 def test_an_open_index_whose_files_are_overwritten_is_refused(folder, tmp_path, name):
-    CorpusIndex.build(tmp_path / "new", ["", *SENTENCES[::-1]], encode, "model")
+    CorpusIndex.build(tmp_path / "new", ["", *SENTENCES[::-1]], encode, "model", plain=True)
     index = CorpusIndex.load(folder)
     # The file that is open is written, not replaced.
     shutil.copyfile(tmp_path / "new" / "segment-0" / name, folder / "segment-0" / name)

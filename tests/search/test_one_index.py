@@ -73,8 +73,8 @@ def all_hits(index, encoder, where=None):
 @pytest.mark.parametrize("passages", [False, True])
 def test_shards_find_what_one_process_finds(encoder, tmp_path, passages):
     texts = ["", *TEXTS[:40], " ", "\u4e00", *TEXTS[40:]]
-    whole = CorpusIndex.build(tmp_path / "whole", texts, encoder, passages=passages, hybrid=True)
-    shards = build_shards(tmp_path / "shards", texts, encoder, passages=passages, hybrid=True)
+    whole = CorpusIndex.build(tmp_path / "whole", texts, encoder, passages=passages)
+    shards = build_shards(tmp_path / "shards", texts, encoder, passages=passages)
     assert len(shards.config["segments"]) == 3
     assert (len(shards), shards.ids) == (len(whole), whole.ids)
     for where in (None, whole.ids[::3], [], lambda name: name.endswith("7")):
@@ -84,7 +84,7 @@ def test_shards_find_what_one_process_finds(encoder, tmp_path, passages):
 @pytest.mark.parametrize("passages", [False, True])
 def test_an_index_of_shards_is_edited(encoder, tmp_path, passages):
     options = {"passages": passages, "hybrid": True}
-    whole = CorpusIndex.build(tmp_path / "whole", TEXTS[:70], encoder, **options)
+    whole = CorpusIndex.build(tmp_path / "whole", TEXTS[:70], encoder, **options, plain=True)
     shards = build_shards(tmp_path / "shards", TEXTS[:70], encoder, **options)
     reader = CorpusIndex.load(shards.folder)
     before = all_hits(reader, encoder)
@@ -124,7 +124,7 @@ def test_shards_are_built_again_over_an_edited_index(encoder, tmp_path):
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors on Linux")
 def test_an_index_of_2000_segments_takes_few_descriptors(encoder, tmp_path):
-    index = CorpusIndex.build(tmp_path / "index", SENTENCES[:1], encoder)
+    index = CorpusIndex.build(tmp_path / "index", SENTENCES[:1], encoder, plain=True)
     config = read_config(index.folder)
     (segment,) = config["segments"]
     config |= {"segments": [segment] * 2000, "sentences": 2000}
@@ -141,10 +141,10 @@ def test_an_index_of_2000_segments_takes_few_descriptors(encoder, tmp_path):
 
 def test_words_find_sentences(encoder, tmp_path):
     sentences = [*SENTENCES[:150], "The zzyzx sleeps near the horse."]
-    index = CorpusIndex.build(tmp_path / "index", sentences, encoder, hybrid=True)
+    index = CorpusIndex.build(tmp_path / "index", sentences, encoder)
     query = "zzyzx horse"
     plain = {hit.line: hit.score for hit in index.search(query, encoder, k=151)}
-    hits = index.search(query, encoder, k=151, hybrid=True)
+    hits = index.search(query, encoder, k=151)
     gains = {hit.line: hit.score - plain[hit.line] for hit in hits}
     assert max(gains, key=gains.get) == 150
     # Sentences without a word of the query keep their cosine.
@@ -155,8 +155,8 @@ def test_words_find_sentences(encoder, tmp_path):
 
 
 def test_stored_words_are_those_of_the_text(encoder, tmp_path):
-    stored = CorpusIndex.build(tmp_path / "stored", SENTENCES[:90], encoder, hybrid=True)
-    plain = CorpusIndex.build(tmp_path / "plain", SENTENCES[:90], encoder)
+    stored = CorpusIndex.build(tmp_path / "stored", SENTENCES[:90], encoder)
+    plain = CorpusIndex.build(tmp_path / "plain", SENTENCES[:90], encoder, plain=True)
     for edit in (lambda index: index.delete(["4", "5"]), lambda index: index.compact()):
         edit(stored)
         edit(plain)
@@ -168,17 +168,19 @@ def test_the_weights_of_words_leave_out_deleted_passages(encoder, tmp_path):
     new = ["The ferry to the island sails in winter.", "The pool is closed in winter.", *TEXTS]
     ids = [f"note-{number}" for number in range(len(old) + len(new))]
     options = {"passages": True, "hybrid": True}
-    edited = CorpusIndex.build(tmp_path / "edited", old + new, encoder, ids=ids, **options)
+    edited = CorpusIndex.build(
+        tmp_path / "edited", old + new, encoder, ids=ids, **options, plain=True
+    )
     edited.delete(ids[:40])
-    fresh = CorpusIndex.build(tmp_path / "fresh", new, encoder, ids=ids[40:], **options)
+    fresh = CorpusIndex.build(tmp_path / "fresh", new, encoder, ids=ids[40:], **options, plain=True)
     query = "Is the ferry closed?"
-    expected = fresh.search(query, encoder, hybrid=True)
-    hits = edited.search(query, encoder, hybrid=True)
+    expected = fresh.search(query, encoder)
+    hits = edited.search(query, encoder)
     assert [(hit.id, hit.score) for hit in hits] == [(hit.id, hit.score) for hit in expected]
 
 
 def test_passages_are_reranked_by_their_best_sentence(encoder, tmp_path):
-    index = CorpusIndex.build(tmp_path / "index", TEXTS[:20], encoder, passages=True)
+    index = CorpusIndex.build(tmp_path / "index", TEXTS[:20], encoder)
     reranker = Reranker(encoder, 10, weight=0.5)
     for query in QUERIES[:3]:
         candidates = index.search(query, encoder, k=10)
@@ -258,7 +260,7 @@ def test_random_edits_give_the_hits_of_a_fresh_index(
             continue
         assert list(texts) == index.ids
         fresh = CorpusIndex.build(
-            tmp_path / "fresh", texts.values(), encoder, ids=list(texts), **options
+            tmp_path / "fresh", texts.values(), encoder, ids=list(texts), **options, plain=True
         )
         where = set(rng.sample(sorted(texts), len(texts) // 2))
         for condition in (None, where):

@@ -64,7 +64,9 @@ def test_against_indexes_of_the_same_text(tmp_path):
     """The neighbours are the same sentences, so the margins are."""
     encode = Numbers().embed
     indexes = tuple(
-        CorpusIndex.build(tmp_path / side, [f"{side} {n}" for n in range(30)], encode, "numbers")
+        CorpusIndex.build(
+            tmp_path / side, [f"{side} {n}" for n in range(30)], encode, "numbers", plain=True
+        )
         for side in "st"
     )
     _, scores = collect(
@@ -77,7 +79,7 @@ def test_neighbours_that_an_approximate_index_does_not_find_count_nothing(tmp_pa
     """32 lists are searched, which hold one vector each: 32 of the 35 neighbours at most."""
     sentences = [f"s {row % 30}" for row in range(40)]
     index = CorpusIndex.build(
-        tmp_path / "index", sentences, Numbers().embed, "numbers", "ivf", lists=40
+        tmp_path / "index", sentences, Numbers().embed, "numbers", "ivf", lists=40, plain=True
     )
     _, scores = collect(
         score_pairs(PAIRS, PairEncoder(Numbers()), PairScoring("distance", 35), (index, index))
@@ -88,7 +90,9 @@ def test_neighbours_that_an_approximate_index_does_not_find_count_nothing(tmp_pa
 def test_too_few_neighbours_and_an_index_of_another_model(tmp_path):
     with pytest.raises(InputError, match=r"k is 4; .*2"):
         next(score_pairs_among_themselves(lambda: PAIRS[:2], PairEncoder(Numbers())))
-    index = CorpusIndex.build(tmp_path / "index", ["s 1", "s 2"], Numbers().embed, "another")
+    index = CorpusIndex.build(
+        tmp_path / "index", ["s 1", "s 2"], Numbers().embed, "another", plain=True
+    )
     with pytest.raises(InputError, match=r"\banother\b.*\bnumbers\b"):
         next(score_pairs(PAIRS, PairEncoder(Numbers()), PairScoring("ratio", 1), (index, index)))
 

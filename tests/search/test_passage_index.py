@@ -45,7 +45,7 @@ def encoder(folder):
 @pytest.fixture(scope="module")
 def index(encoder, tmp_path_factory):
     path = tmp_path_factory.mktemp("index") / "index"
-    return CorpusIndex.build(path, [*PASSAGES, LONG], encoder, passages=True)
+    return CorpusIndex.build(path, [*PASSAGES, LONG], encoder)
 
 
 # -- sentences
@@ -180,7 +180,7 @@ def test_equal_passages_keep_their_order(encoder, tmp_path, kind):
     """For one query and for many, and no rounding error lifts a score above 1."""
     pytest.importorskip("faiss")
     passages = [text for text in PASSAGES[:3] for _ in range(7)]
-    index = CorpusIndex.build(tmp_path / "index", passages, encoder, passages=True, kind=kind)
+    index = CorpusIndex.build(tmp_path / "index", passages, encoder, kind=kind)
     queries = [*SENTENCES[:30], "dog"]
     for hits in (index.search(queries, k=21), [index.search(query, k=21) for query in queries]):
         for hits_of_query in hits:
@@ -189,7 +189,7 @@ def test_equal_passages_keep_their_order(encoder, tmp_path, kind):
             assert places == sorted(places)
     all_words = " ".join(SENTENCES).split()
     word = next(word for word in all_words if len(encoder.encoder.split([word])[0]) == 1)
-    words = CorpusIndex.build(tmp_path / "words", [word] * 5, encoder, passages=True, kind=kind)
+    words = CorpusIndex.build(tmp_path / "words", [word] * 5, encoder, kind=kind)
     assert [(hit.score, hit.line) for hit in words.search(word)] == [(1, n) for n in range(5)]
 
 
@@ -244,9 +244,9 @@ def test_stored_pieces_give_the_hits_of_the_text(encoder, tmp_path):
     """An index built with a function stores no pieces."""
     texts = [*PASSAGES, LONG]
     ids = [str(number) for number in range(len(texts))]
-    stored = CorpusIndex.build(tmp_path / "stored", texts, encoder, ids=ids, passages=True)
+    stored = CorpusIndex.build(tmp_path / "stored", texts, encoder, ids=ids)
     plain = CorpusIndex.build(
-        tmp_path / "plain", texts, encoder.embed, encoder.fingerprint, ids=ids, passages=True
+        tmp_path / "plain", texts, encoder.embed, encoder.fingerprint, ids=ids
     )
     assert {path.name for path in stored.files} >= {PIECES_FILE, PIECE_ENDS_FILE}
     assert PIECES_FILE not in {path.name for path in plain.files}
@@ -277,7 +277,7 @@ def test_stored_pieces_give_the_hits_of_the_text(encoder, tmp_path):
 
 
 def test_a_search_with_pieces_reads_only_the_text_of_hits(encoder, tmp_path, monkeypatch):
-    index = CorpusIndex.build(tmp_path / "index", PASSAGES, encoder, passages=True)
+    index = CorpusIndex.build(tmp_path / "index", PASSAGES, encoder)
     num_texts = []
     split = SentenceEncoder.split
 
@@ -293,7 +293,7 @@ def test_a_search_with_pieces_reads_only_the_text_of_hits(encoder, tmp_path, mon
 @pytest.mark.parametrize("name", [PIECES_FILE, PIECE_ENDS_FILE])
 def test_damaged_pieces_are_refused(encoder, tmp_path, name):
     folder = tmp_path / "index"
-    CorpusIndex.build(folder, PASSAGES[:3], encoder, passages=True)
+    CorpusIndex.build(folder, PASSAGES[:3], encoder)
     with open(folder / "segment-0" / name, "r+b") as stream:
         stream.seek(-1, 2)
         stream.write(b"\x7f")
@@ -305,7 +305,7 @@ def test_damaged_pieces_are_refused(encoder, tmp_path, name):
 def test_pieces_that_the_model_does_not_have_are_refused(encoder, tmp_path, piece):
     """Another program may write a folder that is right in itself."""
     folder = tmp_path / "index"
-    CorpusIndex.build(folder, PASSAGES[:3], encoder, passages=True)
+    CorpusIndex.build(folder, PASSAGES[:3], encoder)
     pieces_file = folder / "segment-0" / PIECES_FILE
     pieces = np.fromfile(pieces_file, PIECE_TYPE)
     np.full_like(pieces, piece).tofile(pieces_file)
@@ -342,7 +342,7 @@ def test_all_kinds_and_all_passages(encoder, tmp_path):
     pytest.importorskip("faiss")
     for kind in ("int8", "binary"):
         path = tmp_path / kind
-        other = CorpusIndex.build(path, PASSAGES, encoder, kind=kind, passages=True)
+        other = CorpusIndex.build(path, PASSAGES, encoder, kind=kind)
         hits = CorpusIndex.load(path).search(SENTENCES[9], encoder, k=50)
         assert hits[0].line == 2
         assert sorted(hit.line for hit in hits) == list(range(20))
@@ -355,8 +355,8 @@ def test_a_sketch_finds_what_a_flat_index_finds(encoder, tmp_path, monkeypatch, 
     monkeypatch.setattr(segment_writer, "MIN_SKETCH_ROWS", 20)
     ids = [f"note-{number}" for number in range(21)]
     texts = [*PASSAGES, LONG]
-    flat = CorpusIndex.build(tmp_path / "flat", texts, encoder, ids=ids, passages=True)
-    index = CorpusIndex.build(tmp_path / "index", texts, encoder, kind=kind, ids=ids, passages=True)
+    flat = CorpusIndex.build(tmp_path / "flat", texts, encoder, ids=ids)
+    index = CorpusIndex.build(tmp_path / "index", texts, encoder, kind=kind, ids=ids)
     assert SKETCH_FILE in {path.name for path in index.files}
     opened = CorpusIndex.load(tmp_path / "index")
     queries = [SENTENCES[9], SENTENCES[150], SENTENCES[250]]
@@ -379,7 +379,7 @@ def test_a_damaged_sketch_is_refused(encoder, tmp_path, monkeypatch):
     pytest.importorskip("faiss")
     monkeypatch.setattr(segment_writer, "MIN_SKETCH_ROWS", 20)
     folder = tmp_path / "index"
-    CorpusIndex.build(folder, [*PASSAGES, LONG], encoder, kind="int8", passages=True)
+    CorpusIndex.build(folder, [*PASSAGES, LONG], encoder, kind="int8")
     with open(folder / "segment-0" / SKETCH_FILE, "r+b") as stream:
         stream.truncate(100)
     with pytest.raises(InputError, match=SKETCH_FILE):
@@ -388,7 +388,7 @@ def test_a_damaged_sketch_is_refused(encoder, tmp_path, monkeypatch):
 
 def test_passages_are_added_and_deleted(encoder, tmp_path):
     ids = [f"note-{number}" for number in range(20)]
-    index = CorpusIndex.build(tmp_path / "index", PASSAGES, encoder, ids=ids, passages=True)
+    index = CorpusIndex.build(tmp_path / "index", PASSAGES, encoder, ids=ids)
     index.add([LONG, SENTENCES[290]], ids=["long", "short"])
     hit = index.search(SENTENCES[258], k=1)[0]
     assert (hit.id, hit.line) == ("long", 20)
@@ -407,14 +407,14 @@ def test_a_model_without_pieces_ranks_by_cosine(encoder, tmp_path):
     def embed(text):
         return encoder.embed(text)
 
-    index = CorpusIndex.build(tmp_path / "index", PASSAGES, embed, "model", passages=True)
+    index = CorpusIndex.build(tmp_path / "index", PASSAGES, embed, "model")
     hit = index.search(SENTENCES[9], embed, k=1)[0]
     assert (hit.line, hit.match) == (2, SENTENCES[9])
     assert hit.score == pytest.approx(1, abs=1e-5)
 
 
 def test_a_passage_without_known_words_is_left_out(encoder, tmp_path):
-    index = CorpusIndex.build(tmp_path / "i", [PASSAGES[0], "", "\u4e00"], encoder, passages=True)
+    index = CorpusIndex.build(tmp_path / "i", [PASSAGES[0], "", "\u4e00"], encoder)
     assert len(index) == 1
 
 
@@ -423,20 +423,20 @@ def test_a_passage_without_known_words_is_left_out(encoder, tmp_path):
 
 def test_hybrid_adds_to_passages_with_a_rare_word(encoder, tmp_path):
     passages = [*PASSAGES, f"{SENTENCES[200]} zzyzx {SENTENCES[201]}"]
-    index = CorpusIndex.build(tmp_path / "index", passages, encoder, passages=True)
+    index = CorpusIndex.build(tmp_path / "index", passages, encoder)
     plain = index.search("zzyzx dog", k=21)
-    hybrid = index.search("zzyzx dog", k=21, hybrid=True)
+    hybrid = index.search("zzyzx dog", k=21)
     plain_scores = {hit.line: hit.score for hit in plain}
     gains = {hit.line: hit.score - plain_scores[hit.line] for hit in hybrid}
     assert max(gains, key=gains.get) == 20
     assert min(gains.values()) == pytest.approx(0, abs=1e-6)
-    hits = index.search("zzyzx dog", k=3, hybrid=True, where=["1", "2"])
+    hits = index.search("zzyzx dog", k=3, where=["1", "2"])
     assert sorted(hit.id for hit in hits) == ["1", "2"]
 
 
 def test_a_flat_index_compares_windows_and_then_their_sentences(encoder, tmp_path):
     texts = [*PASSAGES[:6], LONG]
-    index = CorpusIndex.build(tmp_path / "index", texts, encoder, passages=True)
+    index = CorpusIndex.build(tmp_path / "index", texts, encoder)
     stored = index._stored
     spans = [span for text in texts for window in windows(text) for span in [window.span]]
     assert len(stored.window_starts) == len(spans) + 1
@@ -468,10 +468,8 @@ def test_a_flat_index_compares_windows_and_then_their_sentences(encoder, tmp_pat
 def test_stored_terms_are_edited_with_the_index(encoder, tmp_path, monkeypatch):
     texts = [*PASSAGES[:6], "The zzyzx is a dog. It barks at the horses."]
     ids = [str(number) for number in range(len(texts))]
-    plain = CorpusIndex.build(tmp_path / "plain", texts, encoder, ids=ids, passages=True)
-    index = CorpusIndex.build(
-        tmp_path / "index", texts, encoder, ids=ids, passages=True, hybrid=True
-    )
+    plain = CorpusIndex.build(tmp_path / "plain", texts, encoder, ids=ids)
+    index = CorpusIndex.build(tmp_path / "index", texts, encoder, ids=ids)
     assert {path.name for path in index.files} >= set(LEXICAL_FILES)
     for edit in (
         lambda edited: edited.add(["A zzyzx sleeps near the dog."], ids=["new"]),
@@ -481,18 +479,18 @@ def test_stored_terms_are_edited_with_the_index(encoder, tmp_path, monkeypatch):
     ):
         edit(plain)
         edit(index)
-        expected = [(hit.id, hit.score) for hit in plain.search("zzyzx dog", k=9, hybrid=True)]
+        expected = [(hit.id, hit.score) for hit in plain.search("zzyzx dog", k=9)]
         opened = CorpusIndex.load(tmp_path / "index")
         with monkeypatch.context() as patch:
             # The stored terms are read: nothing is computed again.
             patch.setattr(Postings, "build", None)
-            hits = opened.search("zzyzx dog", encoder, k=9, hybrid=True)
+            hits = opened.search("zzyzx dog", encoder, k=9)
         assert [(hit.id, hit.score) for hit in hits] == expected
 
 
 def test_damaged_terms_are_refused(encoder, tmp_path):
     folder = tmp_path / "index"
-    CorpusIndex.build(folder, PASSAGES[:3], encoder, passages=True, hybrid=True)
+    CorpusIndex.build(folder, PASSAGES[:3], encoder)
     with open(folder / "segment-0" / LEXICAL_FILES[1], "r+b") as stream:
         stream.seek(-1, 2)
         stream.write(b"\xff")
@@ -524,7 +522,7 @@ def test_commands(folder, tmp_path):
     text = tmp_path / "passages.txt"
     text.write_text("".join(f"{passage}\n" for passage in PASSAGES))
     path = tmp_path / "index"
-    built = lxsr_here("index", "--model", folder, "--input", text, "--output", path, "--passages")
+    built = lxsr_here("index", "--model", folder, "--input", text, "--output", path)
     assert "20 passages" in built.stdout
     assert (path / "segment-0" / PIECES_FILE).is_file()
     done = lxsr_here("search", "--index", path, "--k", "1", SENTENCES[9])
@@ -546,13 +544,13 @@ def test_commands(folder, tmp_path):
     )
 
 
-@pytest.mark.parametrize("unit", [(), ("--passages",)], ids=["sentences", "passages"])
+@pytest.mark.parametrize("unit", [()], ids=["sentences", "passages"])
 def test_commands_for_hybrid_search(folder, tmp_path, unit):
     text = tmp_path / "text"
     lines = [*SENTENCES[:20], "The zzyzx dog sleeps."]
     text.write_text("".join(f"{line}\n" for line in lines))
     path = tmp_path / "index"
-    lxsr_here("index", "--model", folder, "--input", text, "--output", path, "--hybrid", *unit)
+    lxsr_here("index", "--model", folder, "--input", text, "--output", path, *unit)
     assert LEXICAL_FILES[0] in {file.name for file in CorpusIndex.load(path).files}
-    done = lxsr_here("search", "--index", path, "--k", "1", "--hybrid", "zzyzx dog")
+    done = lxsr_here("search", "--index", path, "--k", "1", "zzyzx dog")
     assert done.stdout.splitlines()[1].endswith("  The zzyzx dog sleeps.")

@@ -87,7 +87,11 @@ def test_the_best_come_first_and_what_was_not_found_last(encoder):
 @pytest.fixture(scope="module")
 def index(encoder, tmp_path_factory):
     return CorpusIndex.build(
-        tmp_path_factory.mktemp("r") / "index", FRENCH, encoder.embed, encoder.fingerprint
+        tmp_path_factory.mktemp("r") / "index",
+        FRENCH,
+        encoder.embed,
+        encoder.fingerprint,
+        plain=True,
     )
 
 
@@ -110,7 +114,9 @@ def test_an_index_returns_the_best_of_more(encoder, index):
 
 
 def test_fewer_sentences_than_are_reranked(encoder, tmp_path):
-    few = CorpusIndex.build(tmp_path / "few", FRENCH[:3], encoder.embed, encoder.fingerprint)
+    few = CorpusIndex.build(
+        tmp_path / "few", FRENCH[:3], encoder.embed, encoder.fingerprint, plain=True
+    )
     assert len(few.search(ENGLISH[:1], encoder.embed, 5, reranker=Reranker(encoder, 9))[0]) == 3
 
 

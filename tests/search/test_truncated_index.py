@@ -72,7 +72,9 @@ def test_an_index_is_cut_and_its_queries_alike(encoder, text, tmp_path):
 
 
 def test_an_index_that_python_cuts(encoder, tmp_path):
-    index = CorpusIndex.build(tmp_path / "index", FRENCH[:20], encoder, truncate_dim=WIDTH)
+    index = CorpusIndex.build(
+        tmp_path / "index", FRENCH[:20], encoder, truncate_dim=WIDTH, plain=True
+    )
     assert index.search(FRENCH[4], k=1)[0].text == FRENCH[4]
     index.add(FRENCH[20:])
     for opened in (index, CorpusIndex.load(tmp_path / "index")):
@@ -80,12 +82,12 @@ def test_an_index_that_python_cuts(encoder, tmp_path):
         assert opened.search(FRENCH[30], k=1)[0].text == FRENCH[30]
         assert opened.search(FRENCH[30], k=1, reranker=Reranker(load(MODEL), 5))
     with pytest.raises(InputError, match="truncate_dim 9999"):
-        CorpusIndex.build(tmp_path / "wide", FRENCH, encoder, truncate_dim=9999)
+        CorpusIndex.build(tmp_path / "wide", FRENCH, encoder, truncate_dim=9999, plain=True)
     assert not (tmp_path / "wide").exists()
 
 
 def test_pairs_are_scored_with_indexes_that_are_cut(encoder, tmp_path):
-    index = CorpusIndex.build(tmp_path / "index", FRENCH, encoder, truncate_dim=WIDTH)
+    index = CorpusIndex.build(tmp_path / "index", FRENCH, encoder, truncate_dim=WIDTH, plain=True)
     pairs = [(FRENCH[0], FRENCH[0]), (FRENCH[0], FRENCH[9])]
     options = PairScoring("ratio")
     [(_, scores)] = score_pairs(pairs, PairEncoder(load(MODEL)), options, (index, index))
@@ -93,7 +95,7 @@ def test_pairs_are_scored_with_indexes_that_are_cut(encoder, tmp_path):
 
 
 def test_another_model_is_refused_still(encoder, tmp_path):
-    index = CorpusIndex.build(tmp_path / "index", FRENCH, encoder, truncate_dim=WIDTH)
+    index = CorpusIndex.build(tmp_path / "index", FRENCH, encoder, truncate_dim=WIDTH, plain=True)
     other = SimpleNamespace(fingerprint="0123456789ab", embed=encoder.encode)
     with pytest.raises(InputError, match="two models"):
         index.search(FRENCH[0], other)

@@ -95,7 +95,11 @@ def test_it_is_in_no_pair_of_arrays_or_within_one_text(encoder, files):
 
 def test_it_is_no_hit_and_finds_nothing(encoder, files, tmp_path):
     index = CorpusIndex.build(
-        tmp_path / "index", (files / "en").read_text().splitlines(), encoder.embed, "model"
+        tmp_path / "index",
+        (files / "en").read_text().splitlines(),
+        encoder.embed,
+        "model",
+        plain=True,
     )
     assert len(index) == len(ENGLISH)
     hits = index.search(["🚀", "Le chat dort.", *UNKNOWN, "J'aime le thé"], encoder.embed, k=10)

@@ -25,7 +25,7 @@ def encoder():
 
 @pytest.fixture
 def index(encoder, tmp_path):
-    return CorpusIndex.build(tmp_path / "index", TEXTS, encoder, ids=["a", "b", "c"])
+    return CorpusIndex.build(tmp_path / "index", TEXTS, encoder, ids=["a", "b", "c"], plain=True)
 
 
 @pytest.fixture(autouse=True)
@@ -62,14 +62,14 @@ def test_edits_and_a_new_index_are_taken_up_without_a_request_lost(encoder, inde
         wait_for(lambda: ask(f"{address}/health")[1]["sentences"] == 4)
         other.delete(["c"])
         wait_for(lambda: best(address) == "Two blue birds!")
-        CorpusIndex.build(index.folder, ["Two blue birds?", *TEXTS[:1]], encoder)
+        CorpusIndex.build(index.folder, ["Two blue birds?", *TEXTS[:1]], encoder, plain=True)
         wait_for(lambda: best(address) == "Two blue birds?")
         shutil.rmtree(index.folder)
         stop.set()
         thread.join()
         wait_for(lambda: ask(f"{address}/search", {"query": "a"})[0] == 503)
         assert ask(f"{address}/health")[1]["sentences"] == 0
-        CorpusIndex.build(index.folder, ["One red dog."], encoder)
+        CorpusIndex.build(index.folder, ["One red dog."], encoder, plain=True)
         wait_for(lambda: ask(f"{address}/search", {"query": "a"})[0] == 200)
     assert set(answers) == {"Two blue birds.", "Two blue birds!", "Two blue birds?"}
 
@@ -77,7 +77,7 @@ def test_edits_and_a_new_index_are_taken_up_without_a_request_lost(encoder, inde
 def test_an_index_of_another_model_is_not_taken_up(encoder, index, caplog):
     other = SentenceEncoder.from_pretrained(COMPATIBILITY / "best.model", untrained=True)
     with serving(encoder, index) as address:
-        CorpusIndex.build(index.folder, ["Two blue birds?"], other)
+        CorpusIndex.build(index.folder, ["Two blue birds?"], other, plain=True)
         wait_for(lambda: "embeddings of two models" in caplog.text)
         time.sleep(0.1)
         assert caplog.text.count("embeddings of two models") == 1

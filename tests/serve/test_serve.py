@@ -42,7 +42,9 @@ def encoder():
 def index(encoder, tmp_path_factory):
     folder = tmp_path_factory.mktemp("index") / "index"
     model = str(encoder.folder.resolve())
-    return CorpusIndex.build(folder, TEXTS, encoder.encode, encoder.fingerprint, model_folder=model)
+    return CorpusIndex.build(
+        folder, TEXTS, encoder.encode, encoder.fingerprint, model_folder=model, plain=True
+    )
 
 
 @contextmanager
@@ -137,7 +139,7 @@ def test_texts_beyond_what_the_model_reads_are_named(address, encoder, tmp_path)
 
     folder = random_model.write_model(tmp_path / "m", num_layers=1, max_positions=24)
     layers = SentenceEncoder.from_pretrained(folder, "cpu")
-    index = CorpusIndex.build(tmp_path / "index", TEXTS, layers)
+    index = CorpusIndex.build(tmp_path / "index", TEXTS, layers, plain=True)
     with serving(layers, index) as cutting:
         answer = ask(f"{cutting}/v1/embeddings", {"input": texts})
         assert answer[1]["cut"] == [1]
@@ -231,7 +233,7 @@ def test_wrong_requests_are_told_why(address, content, status, said):
 @needs_server
 def test_search_of_passages(encoder, tmp_path):
     passages = [" ".join(TEXTS), "Four green fish hear the mouse. Six black horses find a bird."]
-    index = CorpusIndex.build(tmp_path / "index", passages, encoder, passages=True)
+    index = CorpusIndex.build(tmp_path / "index", passages, encoder)
     with serving(encoder, index) as address:
         _, answer = ask(f"{address}/search", {"query": "Six black horses", "k": 1})
         [hit] = answer["results"][0]["hits"]
@@ -244,7 +246,7 @@ def test_search_of_passages(encoder, tmp_path):
 
 @needs_server
 def test_a_passage_is_added_over_http(encoder, tmp_path):
-    index = CorpusIndex.build(tmp_path / "index", [" ".join(TEXTS)], encoder, passages=True)
+    index = CorpusIndex.build(tmp_path / "index", [" ".join(TEXTS)], encoder)
     passage = "Four green fish hear the mouse. Six black horses find a bird."
     with serving(encoder, index, allow_edits=True, api_key="k") as address:
         key = {"Authorization": "Bearer k"}
@@ -616,7 +618,7 @@ def test_the_command_answers_a_kept_connection_at_once(encoder):
 
 @needs_server
 def test_embeddings_and_queries_are_cut(encoder, tmp_path):
-    cut = CorpusIndex.build(tmp_path / "index", TEXTS, encoder, truncate_dim=7)
+    cut = CorpusIndex.build(tmp_path / "index", TEXTS, encoder, truncate_dim=7, plain=True)
     with serving(encoder, cut, truncate_dim=5) as address:
         assert ask(f"{address}/health")[1]["width"] == 5
         expected = encoder.encode(TEXTS, truncate_dim=5, normalize=True)

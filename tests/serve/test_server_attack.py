@@ -189,7 +189,7 @@ def test_requests_that_are_sent_without_reading_the_answers(encoder):
 
 
 def test_the_size_of_a_search_is_limited(encoder, tmp_path):
-    index = CorpusIndex.build(tmp_path / "index", TEXTS, encoder)
+    index = CorpusIndex.build(tmp_path / "index", TEXTS, encoder, plain=True)
     with serving(encoder, index, max_inputs=200) as address:
         url = f"{address}/search"
         status, answer = ask(url, {"query": TEXTS[:1] * 101, "k": 20})
@@ -203,7 +203,7 @@ def test_the_size_of_a_search_is_limited(encoder, tmp_path):
 
 
 def test_other_requests_are_answered_during_a_search(encoder, tmp_path, monkeypatch):
-    index = CorpusIndex.build(tmp_path / "index", TEXTS, encoder)
+    index = CorpusIndex.build(tmp_path / "index", TEXTS, encoder, plain=True)
     search = CorpusIndex.search
 
     def slow(self, queries, *arguments, **options):

@@ -261,9 +261,9 @@ def test_invalid_xquad(tmp_path, content):
 
 
 def test_invalid_options(files, tmp_path):
-    three = ["--queries", files[0], "--passages", files[1], "--relevant", files[2]]
+    three = ["--queries", files[0], files[1], "--relevant", files[2]]
     for words, *expected in (
-        (["--queries", files[0]], "--passages", "--data"),
+        (["--queries", files[0]], "--data"),
         ([*three, "--data", tmp_path], "--data"),
         (["--data", tmp_path], "queries.jsonl", tmp_path),
         ([*three, "--lang-pairs", "en-fr,en-de"], "--lang-pairs", "2"),
