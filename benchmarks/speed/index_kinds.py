@@ -79,7 +79,7 @@ def write_sketch(vectors: np.ndarray, path: Path) -> float:
     start = time.process_time()
     path.unlink(missing_ok=True)
     if len(vectors) >= MIN_SKETCH_ROWS:
-        write_index(build_sketch(vectors), path)
+        write_index(build_sketch(vectors, np.arange(len(vectors))), path)
     return time.process_time() - start
 
 

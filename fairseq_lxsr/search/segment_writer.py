@@ -246,13 +246,14 @@ class SegmentWriter:
         """Write the sketch, if the segment needs one; return whether it does."""
         if kind == "flat":
             return False
+        if self._plain and self.width < MIN_SKETCHED_WIDTH:
+            return False
+        rows = np.arange(self.num_rows)
         if not self._plain:
-            vectors = vectors[find_windows(*np.concatenate(self._rows).T)]
-        elif self.width < MIN_SKETCHED_WIDTH:
+            rows = find_windows(*np.concatenate(self._rows).T)
+        if len(rows) < MIN_SKETCH_ROWS:
             return False
-        if len(vectors) < MIN_SKETCH_ROWS:
-            return False
-        write_index(build_sketch(vectors), self.folder / SKETCH_FILE)
+        write_index(build_sketch(vectors, rows), self.folder / SKETCH_FILE)
         return True
 
 

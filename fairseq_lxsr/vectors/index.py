@@ -131,7 +131,7 @@ def _binary_index(width: int) -> Any:
     return index
 
 
-def build_sketch(embeddings: NDArray[Any]) -> Any:
+def build_sketch(embeddings: NDArray[Any], rows: IntArray) -> Any:
     """Build an index that quickly finds candidates for an exact comparison.
 
     Each dimension has 4 bits, which faiss compares 32 at a time (fast scan: Andre, Kermarrec and Le
@@ -139,16 +139,17 @@ def build_sketch(embeddings: NDArray[Any]) -> Any:
     compare their vectors.
 
     Args:
-        embeddings: vectors [M, D], at least `MIN_SKETCH_ROWS`.
+        embeddings: vectors [M, D], in memory or memory-mapped; read in blocks.
+        rows: rows to index, ascending, at least `MIN_SKETCH_ROWS` [R].
     """
     faiss = _faiss()
     width = embeddings.shape[1]
     index: Any = faiss.index_factory(width, f"PQ{width}x4fs", faiss.METRIC_INNER_PRODUCT)
     index.pq.cp.niter = SKETCH_ITERATIONS
-    step = max(1, len(embeddings) // SKETCH_TRAINING_ROWS)
-    index.train(normalise_rows(embeddings[::step][:SKETCH_TRAINING_ROWS]))
-    for start in range(0, len(embeddings), ADD_ROWS):
-        index.add(normalise_rows(embeddings[start : start + ADD_ROWS]))
+    step = max(1, len(rows) // SKETCH_TRAINING_ROWS)
+    index.train(normalise_rows(embeddings[rows[::step][:SKETCH_TRAINING_ROWS]]))
+    for start in range(0, len(rows), ADD_ROWS):
+        index.add(normalise_rows(embeddings[rows[start : start + ADD_ROWS]]))
     return index
 
 

@@ -24,7 +24,7 @@ def test_finds_itself(tmp_path, kind):
     CorpusIndex.build(tmp_path / "index", sentences, encode, "model", kind, plain=True)
     index = CorpusIndex.load(tmp_path / "index")
     assert (len(index), index.fingerprint) == (400, "model")
-    hits = index.search([SENTENCES[7], SENTENCES[123]], encode, k=3, probes=100)
+    hits = index.search([SENTENCES[7], SENTENCES[123]], encode, k=3)
     assert [row[0].sentence for row in hits] == [SENTENCES[7], SENTENCES[123]]
     assert hits[0][0].line == 10
     assert all(row[0].score >= row[1].score >= row[2].score for row in hits)

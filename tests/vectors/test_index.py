@@ -64,7 +64,7 @@ def test_recall(kind, recall, tmp_path):
 def test_every_byte_of_the_header_changed(kind, tmp_path):
     """A length of the wrong size takes neither the memory nor a traceback."""
     rows = CANDIDATES[:400]
-    index = build_sketch(rows) if kind == "sketch" else build_index(rows, kind)
+    index = build_sketch(rows, np.arange(400)) if kind == "sketch" else build_index(rows, kind)
     write_index(index, tmp_path / "index")
     whole = (tmp_path / "index").read_bytes()
     limit, peak, messages = faiss.get_deserialization_vector_byte_limit(), peak_megabytes(), []
@@ -237,7 +237,7 @@ def test_stored_vectors_are_compared(kind, tolerance, tmp_path):
 
 
 def test_a_sketch_finds_the_nearest_among_its_candidates(tmp_path):
-    write_index(build_sketch(CANDIDATES), tmp_path / "sketch")
+    write_index(build_sketch(CANDIDATES, np.arange(2000)), tmp_path / "sketch")
     _, exact = nearest_neighbours(QUERIES, CANDIDATES, 10)
     _, found = search_index(read_index(tmp_path / "sketch"), QUERIES, 60)
     shared = [len(set(a) & set(b)) for a, b in zip(exact, found.tolist(), strict=True)]
