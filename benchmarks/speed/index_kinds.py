@@ -44,13 +44,14 @@ SEARCHES = ("plain", "ranked")
 
 
 def embed_text(model: str, text: Path, count: int) -> np.ndarray:
-    """Return the embeddings of the first `count` lines, or of all if there are fewer."""
+    """Return the first `count` embeddings of lines with a known word, or all if there are fewer."""
     encoder = load(model)
-    lines = islice(read_lines(text), count)
-    blocks = []
-    while block := list(islice(lines, BLOCK_ROWS)):
-        blocks.append(np.asarray(encoder.embed(Text(block)), dtype=np.float32))
-    return np.concatenate(blocks)
+    lines = iter(read_lines(text))
+    blocks: list[np.ndarray] = []
+    while sum(map(len, blocks)) < count and (block := list(islice(lines, BLOCK_ROWS))):
+        vectors = np.asarray(encoder.embed(Text(block)), dtype=np.float32)
+        blocks.append(vectors[vectors.any(axis=1)])
+    return np.concatenate(blocks)[:count]
 
 
 def write_flat(embeddings: np.ndarray, size: int, path: Path) -> float:

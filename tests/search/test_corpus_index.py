@@ -74,3 +74,15 @@ def test_what_is_not_a_list_of_sentences_is_refused(tmp_path, sentences, message
     if not isinstance(sentences, str):
         with pytest.raises(InputError, match=message.replace("sentences", "queries")):
             index.search(sentences, encode)
+
+
+def test_an_unknown_kind_is_refused_before_any_text_is_read(tmp_path):
+    """`binary` is a kind of mining only."""
+
+    def sentences():
+        raise AssertionError
+        yield
+
+    with pytest.raises(InputError, match=r"'binary'.*flat, float16, int8$"):
+        CorpusIndex.build(tmp_path / "index", sentences(), encode, "model", "binary")
+    assert list(tmp_path.iterdir()) == []
