@@ -169,7 +169,7 @@ class Postings:
         postings.save(folder)
 
     Attributes:
-        terms: hash of each term, ascending, and the end of its postings, int64 [T, 2].
+        terms: hash of each term, ascending, and the end of its postings, int64 [2, T].
         documents: document of each posting, ascending for each term, int32 [P].
         counts: frequency of the term in the document of each posting, uint16 [P].
         totals: number of words of each document, int32 [N].
@@ -221,7 +221,7 @@ class Postings:
         counts = np.diff(starts, append=len(keys)).clip(max=LARGEST_COUNT)
         distinct_keys, sizes = np.unique(keys[starts], return_counts=True)
         return cls(
-            np.stack((distinct_keys, sizes.cumsum()), axis=1),
+            np.stack((distinct_keys, sizes.cumsum())),
             numbers[starts],
             counts.astype(np.uint16),
             totals,
@@ -239,11 +239,12 @@ class Postings:
         Args:
             term_hash: hash of the term, see `hash_term`.
         """
-        number = int(np.searchsorted(self.terms[:, 0], term_hash))
-        if number == len(self.terms) or self.terms[number, 0] != term_hash:
+        hashes, ends = self.terms
+        number = int(np.searchsorted(hashes, term_hash))
+        if number == len(hashes) or hashes[number] != term_hash:
             return slice(0, 0)
-        start = int(self.terms[number - 1, 1]) if number else 0
-        return slice(start, int(self.terms[number, 1]))
+        start = int(ends[number - 1]) if number else 0
+        return slice(start, int(ends[number]))
 
 
 @dataclass(frozen=True)
@@ -378,17 +379,17 @@ class LexicalIndex:
         """Return the weight of a term that occurs in these documents, as in Lucene."""
         if not len(documents):
             return math.log(2 + 2 * self._num_alive)
-        languages = self._languages[documents]
         if self._is_alive is not None:
-            languages = languages[self._is_alive[documents]]
-        total = self._num_alive
-        share = len(languages) / max(total, 1)
-        counts = np.bincount(languages, minlength=len(self._language_sizes))
-        # Languages of few documents count almost as the whole collection.
-        shares = (counts + FEW_DOCUMENTS * share) / (self._language_sizes + FEW_DOCUMENTS)
-        largest_share = float(shares.max(initial=share))
-        half = 0.5 / max(total, 1)
-        return math.log(1 + (1 - largest_share + half) / (largest_share + half))
+            documents = documents[self._is_alive[documents]]
+        total = max(self._num_alive, 1)
+        share = len(documents) / total
+        if np.count_nonzero(self._language_sizes) > 1:
+            counts = np.bincount(self._languages[documents], minlength=len(self._language_sizes))
+            # Languages of few documents count almost as the whole collection.
+            shares = (counts + FEW_DOCUMENTS * share) / (self._language_sizes + FEW_DOCUMENTS)
+            share = float(shares.max(initial=share))
+        half = 0.5 / total
+        return math.log(1 + (1 - share + half) / (share + half))
 
 
 @lru_cache(maxsize=1 << 16)
