@@ -110,6 +110,13 @@ class CorpusIndex:
         """Return the number of sentences."""
         return len(self._stored)
 
+    def __repr__(self) -> str:
+        contents = "one vector each" if self.is_plain else "with words"
+        return (
+            f"<CorpusIndex {self.folder}: {self.config['kind']} index of {len(self):,} texts, "
+            f"{contents}, model {self.fingerprint}>"
+        )
+
     @property
     def config(self) -> dict[str, Any]:
         """Description of the index: its kind, model and sizes."""

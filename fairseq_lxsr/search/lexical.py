@@ -107,27 +107,31 @@ def prefixes(text: str) -> list[str]:
     Args:
         text: text in any language.
     """
-    terms = []
-    for word in words(text):
-        has_digit = any(map(str.isdigit, word))
-        terms.append(word if has_digit else _ARTICLE.sub("", word)[:PREFIX])
-    return terms
+    return [_prefix(word) for word in words(text)]
 
 
-def document_terms(text: str) -> list[str]:
-    """Return the terms of a text for an index: its prefixes, and those without accents.
+# Words repeat, so looking them up is faster than cutting them again.
+@lru_cache(maxsize=1 << 16)
+def _prefix(word: str) -> str:
+    if any(map(str.isdigit, word)):
+        return word
+    return _ARTICLE.sub("", word)[:PREFIX]
 
-        document_terms("Où est-il ?")  # ["où", "~ou", "est", "il"]
 
-    A term without accents begins with a sign, so that it is only found by `query_forms`.
+def accentless_terms(terms: Sequence[str]) -> list[str]:
+    """Return the terms of an index that stand for terms with accents.
+
+        accentless_terms(["où", "est"])  # ["~ou"]
+
+    Such a term begins with a sign, so that it is only found by `query_forms`.
     """
-    terms = []
-    for term in prefixes(text):
-        terms.append(term)
-        plain_term = without_accents(term)
-        if plain_term != term:
-            terms.append(f"{WITHOUT_ACCENTS}{plain_term}")
-    return terms
+    plain_terms = []
+    for term in terms:
+        if not term.isascii():
+            plain_term = without_accents(term)
+            if plain_term != term:
+                plain_terms.append(f"{WITHOUT_ACCENTS}{plain_term}")
+    return plain_terms
 
 
 def query_forms(term: str) -> list[tuple[str, float]]:
@@ -165,7 +169,7 @@ class Postings:
         postings.save(folder)
 
     Attributes:
-        terms: hash of each term, ascending, and the end of its postings, int64 [T, 2].
+        terms: hash of each term, ascending, and the end of its postings, int64 [2, T].
         documents: document of each posting, ascending for each term, int32 [P].
         counts: frequency of the term in the document of each posting, uint16 [P].
         totals: number of words of each document, int32 [N].
@@ -177,12 +181,18 @@ class Postings:
     totals: NDArray[np.int32]
 
     @classmethod
-    def build(cls, documents: Sequence[str], split: SplitTerms = words) -> "Postings":
+    def build(
+        cls,
+        documents: Sequence[str],
+        split: SplitTerms = words,
+        more: Callable[[Sequence[str]], list[str]] | None = None,
+    ) -> "Postings":
         """Count the terms of documents.
 
         Args:
             documents: N texts.
             split: splits a text into terms.
+            more: returns further terms of a document, which its length leaves out.
         """
         hashes: dict[str, int] = {}
         # An array, because a list of as many numbers would need five times the memory.
@@ -191,12 +201,13 @@ class Postings:
         sizes = np.zeros(len(documents), dtype=np.int64)
         for number, text in enumerate(documents):
             terms = split(text)
+            totals[number] = len(terms)
+            if more:
+                terms += more(terms)
             sizes[number] = len(terms)
-            # A word counts once, even if it also stands without its accents.
-            totals[number] = sum(not term.startswith(WITHOUT_ACCENTS) for term in terms)
             for term in terms:
                 if term not in hashes:
-                    hashes[term] = _term_hash(term)
+                    hashes[term] = hash_term(term)
                 hashes_of_terms.append(hashes[term])
         numbers = np.repeat(np.arange(len(documents), dtype=np.int32), sizes)
         keys = np.frombuffer(hashes_of_terms, dtype=np.int64)
@@ -210,7 +221,7 @@ class Postings:
         counts = np.diff(starts, append=len(keys)).clip(max=LARGEST_COUNT)
         distinct_keys, sizes = np.unique(keys[starts], return_counts=True)
         return cls(
-            np.stack((distinct_keys, sizes.cumsum()), axis=1),
+            np.stack((distinct_keys, sizes.cumsum())),
             numbers[starts],
             counts.astype(np.uint16),
             totals,
@@ -222,13 +233,18 @@ class Postings:
         for name, values in zip(LEXICAL_FILES, arrays, strict=True):
             np.save(folder / name, values)
 
-    def range_of(self, term: str) -> slice:
-        """Return the range of the postings of a term, which may be empty."""
-        number = int(np.searchsorted(self.terms[:, 0], _term_hash(term)))
-        if number == len(self.terms) or self.terms[number, 0] != _term_hash(term):
+    def range_of(self, term_hash: int) -> slice:
+        """Return the range of the postings of a term, which may be empty.
+
+        Args:
+            term_hash: hash of the term, see `hash_term`.
+        """
+        hashes, ends = self.terms
+        number = int(np.searchsorted(hashes, term_hash))
+        if number == len(hashes) or hashes[number] != term_hash:
             return slice(0, 0)
-        start = int(self.terms[number - 1, 1]) if number else 0
-        return slice(start, int(self.terms[number, 1]))
+        start = int(ends[number - 1]) if number else 0
+        return slice(start, int(ends[number]))
 
 
 @dataclass(frozen=True)
@@ -334,6 +350,8 @@ class LexicalIndex:
         """Add a term of the postings to the scores and shares [N]; return its weight."""
         documents, counts = self._postings(form)
         weight = self._weight(documents)
+        if not len(documents):
+            return weight
         gains = np.float32(factor * weight) * counts / (counts + self._norms[documents])
         scores[documents] += gains
         shares[documents] += np.float32(min(factor, 1.0) * weight)
@@ -344,31 +362,38 @@ class LexicalIndex:
         documents = []
         counts = []
         first = 0
+        term_hash = hash_term(term)
         for part in self._parts:
-            places = part.range_of(term)
+            places = part.range_of(term_hash)
             if places.stop > places.start:
                 documents.append(part.documents[places] + first)
                 counts.append(part.counts[places].astype(np.float32))
             first += len(part.totals)
+        if len(documents) == 1:
+            return documents[0].astype(np.int64), counts[0]
         if not documents:
             return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32)
         return np.concatenate(documents), np.concatenate(counts)
 
     def _weight(self, documents: IntArray) -> float:
         """Return the weight of a term that occurs in these documents, as in Lucene."""
-        languages = self._languages[documents]
+        if not len(documents):
+            return math.log(2 + 2 * self._num_alive)
         if self._is_alive is not None:
-            languages = languages[self._is_alive[documents]]
-        total = self._num_alive
-        share = len(languages) / max(total, 1)
-        counts = np.bincount(languages, minlength=len(self._language_sizes))
-        # Languages of few documents count almost as the whole collection.
-        shares = (counts + FEW_DOCUMENTS * share) / (self._language_sizes + FEW_DOCUMENTS)
-        largest_share = float(shares.max(initial=share))
-        half = 0.5 / max(total, 1)
-        return math.log(1 + (1 - largest_share + half) / (largest_share + half))
+            documents = documents[self._is_alive[documents]]
+        total = max(self._num_alive, 1)
+        share = len(documents) / total
+        if np.count_nonzero(self._language_sizes) > 1:
+            counts = np.bincount(self._languages[documents], minlength=len(self._language_sizes))
+            # Languages of few documents count almost as the whole collection.
+            shares = (counts + FEW_DOCUMENTS * share) / (self._language_sizes + FEW_DOCUMENTS)
+            share = float(shares.max(initial=share))
+        half = 0.5 / total
+        return math.log(1 + (1 - share + half) / (share + half))
 
 
-def _term_hash(term: str) -> int:
+@lru_cache(maxsize=1 << 16)
+def hash_term(term: str) -> int:
+    """Return a hash of a term, which fits into int64."""
     digest = hashlib.blake2b(term.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True)

@@ -172,12 +172,12 @@ class Segment:
             )
 
     def _open_postings(self, streams: Sequence[BinaryIO]) -> Postings:
-        terms = map_numbers(streams[0], (None, 2))
-        num_postings = int(terms[-1, 1]) if len(terms) else 0
+        terms = map_numbers(streams[0], (2, None))
+        num_postings = int(terms[1, -1]) if terms.size else 0
         documents = map_numbers(streams[1], (num_postings,), np.int32)
         counts = map_numbers(streams[2], (num_postings,), np.uint16)
         totals = map_numbers(streams[3], (self.num_documents,), np.int32)
-        is_ascending = (np.diff(terms, axis=0, prepend=0)[:, 1] > 0).all()
+        is_ascending = (np.diff(terms[1], prepend=0) > 0).all()
         is_inside = documents.min(initial=0) >= 0 and documents.max(initial=-1) < len(totals)
         if not (is_ascending and is_inside and counts.all() and totals.min(initial=0) >= 0):
             raise InputError(

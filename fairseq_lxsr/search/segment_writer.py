@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fairseq_lxsr.embeddings import Text
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.search.documents import Block
-from fairseq_lxsr.search.lexical import Postings, document_terms
+from fairseq_lxsr.search.lexical import Postings, accentless_terms, prefixes
 from fairseq_lxsr.search.segment_files import (
     IDS_FILE,
     LANGUAGES_FILE,
@@ -240,7 +240,7 @@ class SegmentWriter:
             texts = stream.read().split("\n")[:-1]
         numbers = [LABELS.index(guess_language(text)) for text in texts]
         np.save(self.folder / LANGUAGES_FILE, np.array(numbers, dtype=np.uint8))
-        Postings.build(texts, document_terms).save(self.folder)
+        Postings.build(texts, prefixes, accentless_terms).save(self.folder)
 
     def _write_sketch(self, vectors: FloatArray, kind: str) -> bool:
         """Write the sketch, if the segment needs one; return whether it does."""

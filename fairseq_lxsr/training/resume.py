@@ -23,9 +23,6 @@ from fairseq_lxsr.encoder.model_folder import TEACHER
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.modules import SentenceNetwork
 
-# Option groups in a checkpoint that may contain options which have since been removed.
-OPTION_GROUPS = ("task", "model", "criterion")
-
 
 @dataclass(frozen=True)
 class NewRun:

@@ -30,6 +30,13 @@ def test_finds_itself(tmp_path, kind):
     assert all(row[0].score >= row[1].score >= row[2].score for row in hits)
 
 
+def test_an_index_says_what_it_is(tmp_path):
+    index = CorpusIndex.build(tmp_path / "notes", SENTENCES, encode, "model", plain=True)
+    path = tmp_path / "notes"
+    expected = f"<CorpusIndex {path}: flat index of 400 texts, one vector each, model model>"
+    assert repr(index) == expected
+
+
 def test_odd_text_and_odd_queries(tmp_path):
     """What UTF-8 cannot hold is written as ?; more neighbours than there are, and no query, are no
     error.
