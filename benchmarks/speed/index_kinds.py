@@ -39,7 +39,7 @@ K = 10
 # Vectors to compute and write at a time.
 BLOCK_ROWS = 50_000
 # Queries are timed until they have taken this many seconds.
-SECONDS = 20
+SECONDS = 10
 SEARCHES = ("plain", "ranked")
 
 

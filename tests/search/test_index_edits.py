@@ -595,7 +595,7 @@ def test_a_document_of_several_rows(tmp_path, words):
             index.compact()
         assert len(index) == 49
         stored = IndexFolder.open(tmp_path / "index")
-        rows = stored.neighbours(VECTORS[[205, 300, 301, 211]], 2, 1)[1]
+        rows = stored.neighbours(VECTORS[[205, 300, 301, 211]], 2)[1]
         documents = stored.documents(rows)
         sentences = stored.sentences(np.unique(documents))
         ids = stored.ids(np.unique(documents))
@@ -654,7 +654,7 @@ def sketches(index):
 
 
 def neighbours(index, queries, k, allowed=None):
-    return IndexFolder.open(index.folder).neighbours(queries, k, 1, allowed)
+    return IndexFolder.open(index.folder).neighbours(queries, k, allowed)
 
 
 @pytest.fixture(scope="module", params=["float16", "int8"])
