@@ -127,7 +127,7 @@ class Retrieval:
         if not depth or not queries:
             empty = np.empty((len(queries), 0))
             return Matches(empty, empty.astype(np.int64), empty.astype(np.int64))
-        if self._pieces or self._words or self._stored.has_windows:
+        if self._stored.has_windows:
             matches = self._rank_windows(queries, embeddings, depth, probes, allowed)
         else:
             # The cosine is the score, so the nearest rows need no ranking.
