@@ -16,6 +16,7 @@ from fairseq_lxsr.search import CorpusIndex, segment_writer
 from fairseq_lxsr.search import passages as ranking
 from fairseq_lxsr.search.lexical import LEXICAL_FILES, Postings
 from fairseq_lxsr.search.passages import Candidate, PassageRanker
+from fairseq_lxsr.search.retrieval import BEST_SHARE, WORD_WEIGHT
 from fairseq_lxsr.search.segment_files import (
     LANGUAGES_FILE,
     PIECE_ENDS_FILE,
@@ -178,7 +179,7 @@ def test_a_long_query_is_compared_in_blocks(encoder, monkeypatch, size):
 
 @pytest.mark.parametrize("kind", ["flat", "int8"])
 def test_equal_passages_keep_their_order(encoder, tmp_path, kind):
-    """For one query and for many, and no rounding error lifts a score above 1."""
+    """For one query and for many."""
     pytest.importorskip("faiss")
     passages = [text for text in PASSAGES[:3] for _ in range(7)]
     index = CorpusIndex.build(tmp_path / "index", passages, encoder, kind=kind)
@@ -191,7 +192,9 @@ def test_equal_passages_keep_their_order(encoder, tmp_path, kind):
     all_words = " ".join(SENTENCES).split()
     word = next(word for word in all_words if len(encoder.encoder.split([word])[0]) == 1)
     words = CorpusIndex.build(tmp_path / "words", [word] * 5, encoder, kind=kind)
-    assert [(hit.score, hit.line) for hit in words.search(word)] == [(1, n) for n in range(5)]
+    hits = words.search(word)
+    assert [hit.line for hit in hits] == list(range(5))
+    assert len({hit.score for hit in hits}) == 1
 
 
 def test_words_in_the_order_of_the_query_rank_higher(encoder):
@@ -405,14 +408,17 @@ def test_passages_are_added_and_deleted(encoder, tmp_path):
     assert sorted(hit.id for hit in hits) == ["note-3", "note-5"]
 
 
-def test_a_model_without_pieces_ranks_by_cosine(encoder, tmp_path):
+def test_a_model_without_pieces_ranks_by_cosine_and_words(encoder, tmp_path):
     def embed(text):
         return encoder.embed(text)
 
     index = CorpusIndex.build(tmp_path / "index", PASSAGES, embed, "model")
     hit = index.search(SENTENCES[9], embed, k=1)[0]
     assert (hit.line, hit.match) == (2, SENTENCES[9])
-    assert hit.score == pytest.approx(1, abs=1e-5)
+    # The best document by words gets a fifth of its share in the score of words.
+    words = index._stored.lexical.nearest(SENTENCES[9], k=1)
+    gain = WORD_WEIGHT * (1 - BEST_SHARE) * words.scores[0]
+    assert hit.score == pytest.approx(1 + gain, abs=1e-5)
 
 
 def test_a_passage_without_known_words_is_left_out(encoder, tmp_path):
