@@ -83,13 +83,13 @@ def test_sentences(text, sentences):
 def test_ends_of_sentences_in_many_scripts():
     texts = {
         "この本は学生にはとても高いです｡|今年は買うことができません｡|図書館が助けてくれるでしょう｡": "",
-        "这本书对学生来说真的太贵了．|他们今年肯定买不起它．|图书馆可以帮助他们．": "",
+        "这本书对学生来说真的太贵了\uff0e|他们今年肯定买不起它\uff0e|图书馆可以帮助他们\uff0e": "",
         "「今日はみんなで家に帰りましょう。」|と彼は言いました。": "",
         'He said: "we will all walk home today."|Then they closed the old door.': " ",
         "It opens at ten (not on Mondays, sadly.)|Children enter free of charge.": " ",
-        "یہ کتاب طلباء کے لیے بہت مہنگی ہے۔|وہ اس سال اسے نہیں خرید سکتے۔": " ",
+        "یہ کتاب طلباء کے لیے بہت مہنگی ہے\u06d4|وہ اس سال اسے نہیں خرید سکتے\u06d4": " ",
         "សៀវភៅនេះថ្លៃណាស់សម្រាប់សិស្សទាំងអស់។|ពួកគេមិនអាចទិញវាបានទេ។": " ",
-        "Version 3．14 is out now and nobody has it.|Use it.": " ",
+        "Version 3\uff0e14 is out now and nobody has it.|Use it.": " ",
     }
     for marked_text, separator in texts.items():
         sentences = marked_text.split("|")
