@@ -6,13 +6,13 @@ import contextlib
 import hmac
 import ipaddress
 import logging
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
-import orjson
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -25,7 +25,6 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
@@ -33,14 +32,24 @@ from starlette.types import Message, Receive, Scope, Send
 from fairseq_lxsr import __version__
 from fairseq_lxsr.embeddings import Text
 from fairseq_lxsr.encoder import SentenceEncoder
-from fairseq_lxsr.errors import InputError, first_line, shown
+from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.files.lines import single_line
 from fairseq_lxsr.options import FINITE, at_least
 from fairseq_lxsr.search import CorpusIndex, Hit, SearchOptions
 from fairseq_lxsr.search.corpus import hit_fields
-from fairseq_lxsr.search.passages import find_passage_ranker
+from fairseq_lxsr.search.passages import find_passage_ranker, with_pieces
+from fairseq_lxsr.search.segment_vectors import Mask
 from fairseq_lxsr.search.splitting import passage_rows
 from fairseq_lxsr.serve import CONNECTION, MEBIBYTE, MODEL_TOKENS, ServeOptions
+from fairseq_lxsr.serve.fields import (
+    check_names,
+    checked_ids,
+    checked_texts,
+    is_blank,
+    parse_object,
+    refuse_blank,
+    replace_half_characters,
+)
 from fairseq_lxsr.serve.live import LiveIndex, embedded_texts
 from fairseq_lxsr.serve.queue import BATCH_TEXTS, EncodingQueue, TextVectors
 from fairseq_lxsr.serve.responses import (
@@ -70,7 +79,7 @@ NUMBER_BYTES = 12
 HIT_BYTES = 200
 # Status that is never sent. It counts requests whose client has disconnected, as in nginx.
 CLOSED_STATUS = 499
-LOCAL_NAMES = ["localhost", "127.0.0.1", "::1", "[::1]"]
+LOCAL_NAMES = ["localhost", "127.0.0.1", "[::1]"]
 Handler = Callable[[Request], Awaitable[TrackedResponse]]
 
 
@@ -111,6 +120,7 @@ class Service:
         self.live = None if index is None else LiveIndex(index, encoder)
         # Default and maximum number of dimensions of the returned embeddings.
         self.width = options.truncate_dim or encoder.output_dim
+        self.hosts = host_names(options)
         self.running = 0
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
@@ -169,7 +179,7 @@ class Service:
         return app
 
     def middleware(self) -> list[Middleware]:
-        """Return the middleware that checks the Origin and Host headers."""
+        """Return the middleware that checks the Origin header."""
         checks = []
         if self.options.allow_origin:
             checks.append(
@@ -180,12 +190,6 @@ class Service:
                     allow_headers=["*"],
                     allow_private_network=True,
                 )
-            )
-        # A web page may reach this machine through the page's own host name (DNS rebinding).
-        if is_local(self.options.host):
-            names = [*LOCAL_NAMES, self.options.host]
-            checks.append(
-                Middleware(TrustedHostMiddleware, allowed_hosts=names, www_redirect=False)
             )
         return checks
 
@@ -200,15 +204,29 @@ class Service:
             yield
         self.queue.close()
 
+    def check_host(self, request: Request) -> None:
+        """Raise an error if a request names a host that is not a name of this server.
+
+        A web page may reach this machine through the page's own host name (DNS rebinding). Browsers
+        always send a name, but health checks of proxies may not.
+        """
+        name = host_name(request.headers.get("host", ""))
+        if name and self.hosts and name not in self.hosts:
+            raise RequestError(
+                400,
+                f"Host {shown(name)} is not a name of this server; expected {self.options.host}, "
+                "or a name from --allow-host",
+            )
+
     def admit(self, request: Request) -> None:
         """Raise an error if the API key is wrong, or if there are too many concurrent requests."""
         key = self.options.api_key
-        authorization = request.headers.get("authorization", "").encode("latin-1")
-        scheme, _, sent_key = authorization.partition(b" ")
         # Compare in constant time, so that the response time does not reveal the key.
-        is_right = hmac.compare_digest(sent_key.strip(), (key or "").encode())
-        if key and not (scheme.lower() == b"bearer" and is_right):
-            raise RequestError(401, "missing or wrong API key; send `Authorization: Bearer KEY`")
+        if key and not hmac.compare_digest(sent_key(request), key.encode()):
+            raise RequestError(
+                401,
+                "missing or wrong API key; send `Authorization: Bearer KEY`, or `api-key: KEY`",
+            )
         if self.running > self.options.max_requests:
             raise RequestError(
                 503,
@@ -234,6 +252,12 @@ class Service:
         response = refusal(RequestError(status, f"{request.method} {shown(path)}; {advice}"))
         response.headers.update(getattr(error, "headers", None) or {})
         return response
+
+    def without_paths(self, message: str) -> str:
+        """Return a message without the path of the index, which clients need not know."""
+        if self.live is None:
+            return message
+        return message.replace(str(self.live.folder), "index")
 
     async def health(self, request: Request) -> TrackedResponse:
         """Report the status, the model and the size of the index."""
@@ -354,9 +378,10 @@ class Service:
         queries = checked_texts(fields.get("query"), "query", self.options.max_inputs)
         refuse_blank(queries, "query")
         index = self.open_index()
-        where = fields.get("only_ids")
-        if where is not None:
-            where = checked_ids(where, "only_ids")
+        where = None
+        if (only_ids := fields.get("only_ids")) is not None:
+            # Checking a million ids takes a second, so do it once and in a thread.
+            where = await asyncio.to_thread(allowed_documents, index, only_ids)
         refuse_too_many_hits(len(queries), k, self.options.max_inputs)
         hybrid = checked_hybrid(fields)
         score_threshold = checked_threshold(fields)
@@ -441,15 +466,17 @@ class Service:
     async def compact(self, request: Request) -> TrackedResponse:
         """Merge the segments of the index."""
         check_names(await self.body(request))
-        return await self.edit("compacted", lambda index: index.compact(self.encoder.encode))
+        return await self.edit("compacted", lambda index: index.compact(self.encoder))
 
     async def embed_documents(self, texts: list[str]) -> Callable[[Text], Any]:
         """Embed texts in the queue, and return a function that looks up their embeddings."""
         lines = [single_line(text) for text in texts]
-        if self.open_index().has_passages:
+        index = self.open_index()
+        if index.has_passages:
             lines = [line[start:stop] for line in lines for start, stop in passage_rows(line)]
         embedded = await self.queue.embed(lines)
-        return embedded_texts(lines, embedded.embeddings)
+        embed = embedded_texts(lines, embedded.embeddings)
+        return with_pieces(embed, self.encoder, index.fingerprint)
 
     async def edit(
         self, result: str, change: Callable[[CorpusIndex], int | None]
@@ -468,6 +495,11 @@ class Service:
 
     async def body(self, request: Request) -> dict[str, Any]:
         """Read the JSON object of a request."""
+        encoding = request.headers.get("content-encoding") or "identity"
+        if encoding.lower() != "identity":
+            raise RequestError(
+                415, f"Content-Encoding {shown(encoding)}; send the request without compression"
+            )
         limit = self.options.max_body * MEBIBYTE
         # Count the received bytes, because the declared content length may be wrong.
         content = bytearray()
@@ -481,14 +513,12 @@ class Service:
                 )
         self.waiting.release(request.state.deadline)
         try:
-            fields = orjson.loads(content)
-        except orjson.JSONDecodeError as error:
-            raise RequestError(400, f"the request is not JSON: {first_line(error):.80}") from None
-        if not isinstance(fields, dict):
-            raise RequestError(
-                400, f"the request is {shown(fields)}; expected an object with model and input"
-            )
-        return {name: value for name, value in fields.items() if value is not None}
+            return parse_object(content)
+        except RequestError:
+            if b"\\u" not in content:
+                raise
+        # Repairing a large request takes a second, so do it in a thread.
+        return parse_object(await asyncio.to_thread(replace_half_characters, content))
 
     def check_model(self, fields: dict[str, Any]) -> None:
         """Raise an error if another model is requested: its embeddings are not comparable."""
@@ -534,23 +564,6 @@ class Service:
         return "".join(special.get(symbols[index], symbols[index]) for index in ids).replace(
             "\u2581", " "
         )
-
-
-def checked_texts(given: Any, field: str, most: int) -> list[str]:
-    """Check that a value is a text or a list of texts, and return it as a list."""
-    texts = [given] if isinstance(given, str) else given
-    if not isinstance(texts, list) or not texts:
-        raise RequestError(
-            400, f"{field} is {shown(given)}; expected a text, or a list of texts", field
-        )
-    if len(texts) > most:
-        raise RequestError(
-            400, f"{field} has {len(texts):,} texts; expected at most {most:,}", field
-        )
-    for row, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise RequestError(400, f"{field}[{row}] is {shown(text)}; expected a text", field)
-    return texts
 
 
 def checked_k(fields: dict[str, Any]) -> int:
@@ -604,6 +617,11 @@ def search_index(
     return index.search(queries, lambda text: embeddings, **options)
 
 
+def allowed_documents(index: CorpusIndex, only_ids: Any) -> Mask:
+    """Check the field `only_ids`, and return a mask of the documents with these ids."""
+    return index.mask(checked_ids(only_ids, "only_ids"), "only_ids")
+
+
 def result_of(query: str, hits: list[Hit], has_ids: bool) -> dict[str, Any]:
     """Return the hits of a query as a JSON-compatible dictionary."""
     return {"query": query, "hits": [hit_fields(hit, has_ids) for hit in hits]}
@@ -623,39 +641,6 @@ def embeddings_as_json(head: dict[str, Any], rows: FloatArray, encoding: str) ->
 
     step = max(1, PART_BYTES // (NUMBER_BYTES * rows.shape[1]))
     return list_as_json(head, "data", len(rows), step, items, rows.nbytes)
-
-
-def check_names(fields: dict[str, Any], *names: str) -> None:
-    """Raise an error if a request contains a field other than `names`."""
-    if unknown := fields.keys() - set(names):
-        expected = ", ".join(names) or "no fields"
-        raise RequestError(
-            400, f"unknown field {shown(min(unknown))}; expected {expected}", min(unknown)
-        )
-
-
-def checked_ids(given: Any, field: str) -> list[str | int]:
-    """Check that a value is a list of ids, and return it."""
-    if not isinstance(given, list):
-        raise RequestError(400, f"{field} {shown(given)}; expected a list of ids", field)
-    for row, value in enumerate(given):
-        if type(value) not in (str, int):
-            raise RequestError(400, f"{field}[{row}] {shown(value)}; expected an id", field)
-    return given
-
-
-def refuse_blank(texts: list[str], field: str) -> None:
-    """Raise an error for a text without visible characters."""
-    for row, text in enumerate(texts):
-        if is_blank(text):
-            raise RequestError(
-                400, f"{field}[{row}] is {shown(text)}, which contains no words", field
-            )
-
-
-def is_blank(text: str) -> bool:
-    """Return whether a text has no visible characters."""
-    return not any(character.isprintable() and not character.isspace() for character in text)
 
 
 class Endpoint:
@@ -725,13 +710,14 @@ class Endpoint:
     async def respond(self, request: Request) -> TrackedResponse:
         """Return the response of the handler, or an error response."""
         try:
+            self.service.check_host(request)
             if self.path != "/health":
                 self.service.admit(request)
             return await self.handler(request)
         except RequestError as error:
             return refusal(error)
         except InputError as error:
-            return refusal(RequestError(400, str(error)))
+            return refusal(RequestError(400, self.service.without_paths(str(error))))
         except TimeoutError:
             raise
         except ClientDisconnect:
@@ -753,16 +739,41 @@ class Endpoint:
         """Return the error for a request that was ended before the response was complete.
 
         Args:
-            is_early: whether it was ended because its memory was needed.
+            is_early: whether it was ended because its memory was needed, or the server stops.
         """
         options = self.service.options
         if is_early:
             return RequestError(
-                503, f"waiting requests exceed {options.max_waiting} MiB; try again later"
+                503,
+                f"waiting requests exceed {options.max_waiting} MiB, or the server is stopping; "
+                "try again later",
             )
-        return RequestError(
-            504, f"no response within {options.timeout:g} s; retry, or send fewer texts"
-        )
+        advice = "retry, or send fewer texts"
+        if self.path.startswith("/index/"):
+            advice = "the edit may still be made: search for it before you send it again"
+        return RequestError(504, f"no response within {options.timeout:g} s; {advice}")
+
+
+def host_names(options: ServeOptions) -> set[str]:
+    """Return the names by which clients may address the server; an empty set allows all names."""
+    is_public = not is_local(options.host) and not options.allow_host
+    if is_public or "*" in options.allow_host:
+        return set()
+    return {host_name(name) for name in (*LOCAL_NAMES, options.host, *options.allow_host)}
+
+
+def sent_key(request: Request) -> bytes:
+    """Return the API key of a request. Azure's clients send it in the header `api-key`."""
+    scheme, _, key = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer":
+        key = request.headers.get("api-key", request.headers.get("x-api-key", ""))
+    return key.strip().encode("latin-1")
+
+
+def host_name(header: str) -> str:
+    """Return the name in a Host header, without the port, in lower case."""
+    name = re.sub(r":\d*$", "", header.strip())
+    return name.rstrip(".").lower()
 
 
 def is_local(host: str) -> bool:
