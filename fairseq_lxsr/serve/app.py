@@ -36,7 +36,6 @@ from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.files.lines import single_line
 from fairseq_lxsr.options import FINITE, at_least
 from fairseq_lxsr.search import CorpusIndex, Hit, SearchOptions
-from fairseq_lxsr.search.corpus import hit_fields
 from fairseq_lxsr.search.passages import find_passage_ranker, with_pieces
 from fairseq_lxsr.search.segment_vectors import Mask
 from fairseq_lxsr.search.splitting import passage_rows
@@ -50,8 +49,11 @@ from fairseq_lxsr.serve.fields import (
     refuse_blank,
     replace_half_characters,
 )
+from fairseq_lxsr.serve.hits import checked_hit_fields, hit_values
 from fairseq_lxsr.serve.live import LiveIndex, embedded_texts
+from fairseq_lxsr.serve.openapi import description
 from fairseq_lxsr.serve.queue import BATCH_TEXTS, EncodingQueue, TextVectors
+from fairseq_lxsr.serve.rerank import RerankRequest, rerank
 from fairseq_lxsr.serve.responses import (
     RequestError,
     TrackedResponse,
@@ -65,6 +67,7 @@ from fairseq_lxsr.text.tokenizer import MASK, SPECIAL, UNK
 from fairseq_lxsr.vectors.rows import FloatArray, unit_rows
 
 logger = logging.getLogger(__name__)
+SEARCH_FIELDS = ("query", "k", "only_ids", "hybrid", "score_threshold", "fields", "model")
 # Maximum number of hits per query.
 MAX_HITS = 1000
 # Maximum number of hits per query if a request contains the maximum number of queries.
@@ -79,6 +82,8 @@ NUMBER_BYTES = 12
 HIT_BYTES = 200
 # Status that is never sent. It counts requests whose client has disconnected, as in nginx.
 CLOSED_STATUS = 499
+# Endpoints that require no key and ignore the limit of concurrent requests.
+OPEN_PATHS = ("/health", "/openapi.json")
 LOCAL_NAMES = ["localhost", "127.0.0.1", "[::1]"]
 Handler = Callable[[Request], Awaitable[TrackedResponse]]
 
@@ -156,7 +161,11 @@ class Service:
             ("GET", "/metrics", self.metrics),
             ("GET", "/v1/models", self.models),
             ("GET", "/v1/models/{name:path}", self.model),
+            ("GET", "/openapi.json", self.openapi),
             ("POST", "/v1/embeddings", self.embeddings),
+            ("POST", "/v1/rerank", self.rerank),
+            ("POST", "/v2/rerank", self.rerank),
+            ("POST", "/api/embed", self.ollama_embed),
         ]
         if self.live is not None:
             endpoints.append(("POST", "/search", self.search))
@@ -165,6 +174,8 @@ class Service:
                 endpoints.append(("POST", "/index/update", self.update))
                 endpoints.append(("POST", "/index/delete", self.delete))
                 endpoints.append(("POST", "/index/compact", self.compact))
+        self.paths = [f"{method} {path.replace(':path', '')}" for method, path, _ in endpoints]
+        self.description = description(self.paths)
         routes = []
         for method, path, handler in endpoints:
             routes.append(Route(path, Endpoint(self, path, handler), methods=[method]))
@@ -241,15 +252,13 @@ class Service:
         # counters.
         self.requests.labels("other", status).inc()
         path = request.url.path
-        paths = "POST /v1/embeddings, GET /v1/models, /health, /metrics"
-        if self.live:
-            paths += ", POST /search"
-        advice = f"expected {paths}"
+        advice = f"expected {', '.join(self.paths)}"
         if path == "/search" and not self.live:
             advice = "start the server with --index FOLDER"
         elif path.startswith("/index/") and not self.options.allow_edits:
             advice = "start the server with --index FOLDER and --allow-edits"
-        response = refusal(RequestError(status, f"{request.method} {shown(path)}; {advice}"))
+        message = f"{request.method} {shown(path)}; {advice}"
+        response = refusal(RequestError(status, message), path)
         response.headers.update(getattr(error, "headers", None) or {})
         return response
 
@@ -271,6 +280,10 @@ class Service:
             "fingerprint": self.encoder.fingerprint,
         }
         return as_json({"status": "ok", **model, **sentences})
+
+    async def openapi(self, request: Request) -> TrackedResponse:
+        """Describe the endpoints in the format of OpenAPI."""
+        return as_json(self.description)
 
     async def metrics(self, request: Request) -> TrackedResponse:
         """Return the counters in the format of Prometheus."""
@@ -296,51 +309,68 @@ class Service:
         """Embed texts. Embeddings are truncated to `dimensions`, then scaled to unit length."""
         fields = await self.body(request)
         self.check_model(fields)
-        encoding, width = self.embedding_options(fields)
-        texts = await self.texts_of(fields.get("input"))
-        embedded = await self.queue.embed(texts)
-        head = self.embedding_head(texts, embedded)
-        rows = embedded.embeddings[:, :width]
-        if len(texts) > BATCH_TEXTS:
-            # Run in the encoder thread, so that the event loop can serve other requests.
-            rows = await self.queue.run(unit_rows, rows)
-        else:
-            rows = unit_rows(rows)
-        return embeddings_as_json(head, rows.astype("<f4", copy=False), encoding)
-
-    def embedding_options(self, fields: dict[str, Any]) -> tuple[str, int]:
-        """Return the requested encoding and number of dimensions."""
         encoding = fields.get("encoding_format", "float")
-        width = fields.get("dimensions", self.width)
         if encoding not in ("float", "base64"):
             raise RequestError(
                 400,
                 f"encoding_format is {shown(encoding)}; expected float or base64",
                 "encoding_format",
             )
+        head, rows = await self.embed_input(fields)
+        pieces = head.pop("pieces")
+        usage = {"prompt_tokens": pieces, "total_tokens": pieces}
+        return embeddings_as_json({"object": "list", **head, "usage": usage}, rows, encoding)
+
+    async def ollama_embed(self, request: Request) -> TrackedResponse:
+        """Embed texts, in the format of Ollama."""
+        start = time.perf_counter_ns()
+        fields = await self.body(request)
+        if isinstance(fields.get("model"), str):
+            fields["model"] = fields["model"].removesuffix(":latest")
+        self.check_model(fields)
+        head, rows = await self.embed_input(fields)
+        if fields.get("truncate") is False and "cut" in head:
+            raise RequestError(
+                400, f"input[{head['cut'][0]}] is too long for the model; shorten it", "truncate"
+            )
+        head["prompt_eval_count"] = head.pop("pieces")
+        head["load_duration"] = 0
+        head["total_duration"] = time.perf_counter_ns() - start
+        step = max(1, PART_BYTES // (NUMBER_BYTES * rows.shape[1]))
+        return list_as_json(
+            head, "embeddings", len(rows), step, lambda i, j: list(rows[i:j]), rows.nbytes
+        )
+
+    async def embed_input(self, fields: dict[str, Any]) -> tuple[dict[str, Any], FloatArray]:
+        """Embed the texts in the field `input`.
+
+        Returns:
+            The other fields of the response, with the number of word pieces as `pieces`, and the
+            embeddings [N, D].
+        """
+        width = fields.get("dimensions", self.width)
         if type(width) is not int or not 1 <= width <= self.width:
             raise RequestError(
                 400,
                 f"dimensions is {shown(width)}; expected 1 to {self.width}",
                 "dimensions",
             )
-        return encoding, width
-
-    def embedding_head(self, texts: list[str], embedded: TextVectors) -> dict[str, Any]:
-        """Return the fields of a response other than the embeddings."""
+        texts = await self.texts_of(fields.get("input"))
+        embedded = await self.queue.embed(texts)
         empty = np.flatnonzero(~embedded.embeddings.any(axis=1)).tolist()
         self.check_empty(texts, empty)
-        pieces = int(embedded.lengths.sum())
-        head: dict[str, Any] = {
-            "object": "list",
-            "model": self.name,
-            "usage": {"prompt_tokens": pieces, "total_tokens": pieces},
-        }
+        head: dict[str, Any] = {"model": self.name, "pieces": int(embedded.lengths.sum())}
         if empty:
             head["empty"] = empty
         if cut := self.cut_texts(embedded):
             head["cut"] = cut
-        return head
+        rows = embedded.embeddings[:, :width]
+        if len(texts) > BATCH_TEXTS:
+            # Run in the encoder thread, so that the event loop can serve other requests.
+            rows = await self.queue.run(unit_rows, rows)
+        else:
+            rows = unit_rows(rows)
+        return head, rows.astype("<f4", copy=False)
 
     def cut_texts(self, embedded: TextVectors) -> list[int]:
         """Return the indices of the truncated texts, and add their number to the counter."""
@@ -369,15 +399,24 @@ class Service:
                     "input",
                 )
 
+    async def rerank(self, request: Request) -> TrackedResponse:
+        """Score `documents` for `query`, in the format of Cohere and Jina."""
+        fields = await self.body(request)
+        self.check_model(fields)
+        rerank_request = RerankRequest.parse(fields, self.options.max_inputs)
+        response = await rerank(rerank_request, self.encoder, self.queue)
+        return as_json({"model": self.name, **response})
+
     async def search(self, request: Request) -> TrackedResponse:
         """Search the index for the `k` best sentences for `query`, which is one text or several."""
         fields = await self.body(request)
         self.check_model(fields)
-        check_names(fields, "query", "k", "only_ids", "hybrid", "score_threshold", "model")
+        check_names(fields, *SEARCH_FIELDS)
         k = checked_k(fields)
         queries = checked_texts(fields.get("query"), "query", self.options.max_inputs)
         refuse_blank(queries, "query")
         index = self.open_index()
+        hit_fields = checked_hit_fields(fields.get("fields"), index.config["ids"])
         where = None
         if (only_ids := fields.get("only_ids")) is not None:
             # Checking a million ids takes a second, so do it once and in a thread.
@@ -401,10 +440,8 @@ class Service:
         if cut := self.cut_texts(embedded):
             head["cut"] = cut
 
-        has_ids = index.config["ids"]
-
         def results(start: int, end: int) -> list[dict[str, Any]]:
-            return [result_of(queries[row], hits[row], has_ids) for row in range(start, end)]
+            return [result_of(queries[row], hits[row], hit_fields) for row in range(start, end)]
 
         size = sum(len(hit.sentence) + HIT_BYTES for hits_of_query in hits for hit in hits_of_query)
         step = max(1, HITS_IN_PART // k)
@@ -622,9 +659,9 @@ def allowed_documents(index: CorpusIndex, only_ids: Any) -> Mask:
     return index.mask(checked_ids(only_ids, "only_ids"), "only_ids")
 
 
-def result_of(query: str, hits: list[Hit], has_ids: bool) -> dict[str, Any]:
-    """Return the hits of a query as a JSON-compatible dictionary."""
-    return {"query": query, "hits": [hit_fields(hit, has_ids) for hit in hits]}
+def result_of(query: str, hits: list[Hit], hit_fields: tuple[str, ...]) -> dict[str, Any]:
+    """Return fields of the hits of a query as a JSON-compatible dictionary."""
+    return {"query": query, "hits": [hit_values(hit, hit_fields) for hit in hits]}
 
 
 def embeddings_as_json(head: dict[str, Any], rows: FloatArray, encoding: str) -> TrackedResponse:
@@ -650,9 +687,8 @@ class Endpoint:
 
     Args:
         service: service that the handler belongs to.
-        path: path of the endpoint. Only /health requires no key and ignores the request limit. The
-            path is also the label of the counters, so that unknown paths do not create new
-            counters.
+        path: path of the endpoint, which is also the label of the counters, so that unknown paths
+            do not create new counters.
         handler: returns the response to a request.
     """
 
@@ -696,7 +732,7 @@ class Endpoint:
         if connection and connection.is_closed:
             return CLOSED_STATUS
         if response is None:
-            response = refusal(self.timeout_error(deadline.when() != end))
+            response = refusal(self.timeout_error(deadline.when() != end), self.path)
             with contextlib.suppress(TimeoutError):
                 # A client that does not read responses would not read this message either.
                 async with asyncio.timeout(1):
@@ -711,20 +747,22 @@ class Endpoint:
         """Return the response of the handler, or an error response."""
         try:
             self.service.check_host(request)
-            if self.path != "/health":
+            if self.path not in OPEN_PATHS:
                 self.service.admit(request)
             return await self.handler(request)
         except RequestError as error:
-            return refusal(error)
+            return refusal(error, self.path)
         except InputError as error:
-            return refusal(RequestError(400, self.service.without_paths(str(error))))
+            message = self.service.without_paths(str(error))
+            return refusal(RequestError(400, message), self.path)
         except TimeoutError:
             raise
         except ClientDisconnect:
             return refusal(RequestError(CLOSED_STATUS, "the client has disconnected"))
         except Exception:
             logger.exception("%s", self.path)
-            return refusal(RequestError(500, "internal server error; see the server log"))
+            failure = RequestError(500, "internal server error; see the server log")
+            return refusal(failure, self.path)
 
     async def send(self, response: TrackedResponse, request: Request, send: Send) -> None:
         """Send a response, and record the progress."""
