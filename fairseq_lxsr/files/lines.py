@@ -28,9 +28,11 @@ COMPRESSED_FORMATS = (
     (b"BZh", "bzcat", ".bz2"),
     (b"PK\x03\x04", "unzip -p", ".zip"),
 )
-# Suffixes of files that do not contain one sentence per line.
+# Suffixes of files that do not contain one sentence per line: formats that `lxsr prepare` reads,
+# and others.
+PAIRS = r"tmx|xlf|xliff|mqxliff|sdlxliff|po|jsonl|ndjson"
 MARK_UP = re.compile(
-    r"\.(tmx|xlf|xliff|mqxliff|mxliff|sdlxliff|po|pot|jsonl?|sgml?|xml|html?|docx|xlsx|pdf|rtf)"
+    rf"\.((?P<pairs>{PAIRS})|mxliff|pot|json|sgml?|xml|html?|docx|xlsx|pdf|rtf)"
     r"(\.(gz|xz|zst|bz2|zip))?$",
     re.IGNORECASE,
 )
@@ -71,10 +73,12 @@ def read_lines(
     Raises:
         InputError: if the file or a line is invalid; reports file, line and value.
     """
-    if is_sentence and MARK_UP.search(str(path)):
+    if is_sentence and (mark_up := MARK_UP.search(str(path))):
+        advice = "convert the file to plain text"
+        if mark_up["pairs"]:
+            advice = "`lxsr prepare --until clean` extracts sentence pairs from such a file"
         raise InputError(
-            f"{path}: not one sentence per line, judging by the file name suffix; use "
-            "`lxsr prepare --until clean` to extract sentence pairs from such a file"
+            f"{path}: not one sentence per line, judging by the file name suffix; {advice}"
         )
     with reading(path), open_binary(path) as stream:
         for number, raw in enumerate(_raw_lines(stream, path, is_sentence, unreadable), start=1):
