@@ -266,7 +266,8 @@ class Service:
         """Return a message without the path of the index, which clients need not know."""
         if self.live is None:
             return message
-        return message.replace(str(self.live.folder), "index")
+        folder = self.live.folder
+        return message.replace(str(folder.resolve()), "index").replace(str(folder), "index")
 
     async def health(self, request: Request) -> TrackedResponse:
         """Report the status, the model and the size of the index."""
