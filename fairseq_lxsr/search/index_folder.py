@@ -267,7 +267,18 @@ class IndexFolder:
         return is_alive
 
     def allowed(self, where: Condition) -> Mask:
-        """Return a mask of the undeleted documents that satisfy a `checked_where` condition."""
+        """Return a mask of the undeleted documents that satisfy a `checked_where` condition.
+
+        Raises:
+            InputError: if the condition is a mask of another size.
+        """
+        if isinstance(where, np.ndarray):
+            if where.shape != self._is_alive.shape:
+                raise InputError(
+                    f"where is a mask {list(where.shape)}; expected {list(self._is_alive.shape)}, "
+                    "from `CorpusIndex.mask` of the index as it is now"
+                )
+            return where & self._is_alive
         if isinstance(where, frozenset):
             is_allowed = np.zeros(self._document_starts[-1], dtype=bool)
             for name in where:

@@ -235,7 +235,8 @@ def test_search_of_passages(encoder, tmp_path):
     passages = [" ".join(TEXTS), "Four green fish hear the mouse. Six black horses find a bird."]
     index = CorpusIndex.build(tmp_path / "index", passages, encoder)
     with serving(encoder, index) as address:
-        _, answer = ask(f"{address}/search", {"query": "Six black horses", "k": 1})
+        query = {"query": "Six black horses", "k": 1, "fields": ["line", "text", "match"]}
+        _, answer = ask(f"{address}/search", query)
         [hit] = answer["results"][0]["hits"]
         assert (hit["line"], hit["text"]) == (2, passages[1])
         assert hit["match"] in passages[1]
@@ -253,7 +254,7 @@ def test_a_passage_is_added_over_http(encoder, tmp_path):
         status, answer = ask(f"{address}/index/add", {"texts": [passage]}, **key)
         assert (status, answer["added"]) == (200, 1)
         _, answer = ask(f"{address}/search", {"query": "Six black horses", "k": 1}, **key)
-        assert answer["results"][0]["hits"][0]["text"] == passage
+        assert answer["results"][0]["hits"][0]["snippet"] == passage
 
 
 @needs_server
@@ -283,7 +284,7 @@ def test_search(address, index, encoder):
     assert status == 200
     for query, result, expected in zip((TEXTS[1], TEXTS[2]), answer["results"], hits, strict=True):
         assert result["query"] == query
-        assert [(hit["line"], hit["text"]) for hit in result["hits"]] == [
+        assert [(hit["line"], hit["snippet"]) for hit in result["hits"]] == [
             (h.line + 1, h.sentence) for h in expected
         ]
         assert [hit["score"] for hit in result["hits"]] == pytest.approx(
@@ -625,7 +626,7 @@ def test_embeddings_and_queries_are_cut(encoder, tmp_path):
         status, content = ask(f"{address}/v1/embeddings", {"input": TEXTS, "dimensions": 6})
         assert (status, content["error"]["param"]) == (400, "dimensions")
         hits = ask(f"{address}/search", {"query": TEXTS[1], "k": 1})[1]["results"][0]["hits"]
-        assert hits[0]["text"] == TEXTS[1]
+        assert hits[0]["snippet"] == TEXTS[1]
     options = ("--model", encoder.folder, "--port", 0, "--truncate-dim", 9999)
     refused(lxsr_here("serve", *options, check=False), 9999, encoder.output_dim)
 
