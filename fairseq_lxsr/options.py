@@ -391,10 +391,11 @@ def read_yaml(path: Path) -> Any:
 
     class Loader(yaml.SafeLoader):
         def construct_mapping(self, node: Any, deep: bool = False) -> dict:
-            names = [key.value for key, _ in node.value]
-            repeated = [name for name in names if names.count(name) > 1]
-            if repeated:
-                raise ValueError(f"the key {repeated[0]} occurs twice")
+            names = set()
+            for key, _ in node.value:
+                if key.value in names:
+                    raise ValueError(f"the key {key.value} occurs twice")
+                names.add(key.value)
             return super().construct_mapping(node, deep)
 
     if not path.is_file():

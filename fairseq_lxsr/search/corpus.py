@@ -37,6 +37,7 @@ from fairseq_lxsr.search.options import SearchOptions
 from fairseq_lxsr.search.passages import PassageRanker, find_passage_ranker, with_pieces
 from fairseq_lxsr.search.reranker import Reranker
 from fairseq_lxsr.search.retrieval import Matches, Ranking, Retrieval
+from fairseq_lxsr.search.segment_vectors import Mask
 from fairseq_lxsr.search.segment_writer import EmbedText
 from fairseq_lxsr.vectors import check_directions
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
@@ -531,7 +532,7 @@ class CorpusIndex:
             where: ids of the sentences that may be found, for example selected by an application in
                 its own database; ids that are not in the index are ignored. Or a function that
                 takes an id and returns whether its sentence may be found; it is called for all ids.
-                None searches all sentences.
+                None searches all sentences. To use the same ids in several searches, pass `mask`.
             ranker: ranks the passages in an index of passages; None creates a ranker from `encode`,
                 if that is an encoder, or else from the model of the index.
             score_threshold: minimum score of a hit, so that a question without an answer finds
@@ -593,6 +594,18 @@ class CorpusIndex:
                 f"{self.folder}: the index was built with model {self.fingerprint}, but the "
                 f"ranker uses model {ranker.model}; use the model of the index"
             )
+
+    def mask(self, where: Where, name: str = "where") -> Mask:
+        """Return a mask that several searches can use as `where`, until the index is edited.
+
+        Args:
+            where: ids or a function; see `search`.
+            name: name of this argument for messages.
+
+        Raises:
+            InputError: if `where` is a single string, or contains an invalid id.
+        """
+        return self._stored.allowed(checked_where(where, name))
 
     def neighbours(self, embeddings: FloatArray, k: int) -> tuple[FloatArray, IntArray]:
         """Find the k nearest vectors of each query.

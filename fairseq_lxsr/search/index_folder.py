@@ -265,7 +265,18 @@ class IndexFolder:
         return is_alive
 
     def allowed(self, where: Condition) -> Mask:
-        """Return a mask of the undeleted documents that satisfy a `checked_where` condition."""
+        """Return a mask of the undeleted documents that satisfy a `checked_where` condition.
+
+        Raises:
+            InputError: if the condition is a mask of another size.
+        """
+        if isinstance(where, np.ndarray):
+            if where.shape != self._is_alive.shape:
+                raise InputError(
+                    f"where is a mask {list(where.shape)}; expected {list(self._is_alive.shape)}, "
+                    "from `CorpusIndex.mask` of the index as it is now"
+                )
+            return where & self._is_alive
         if isinstance(where, frozenset):
             is_allowed = np.zeros(self._document_starts[-1], dtype=bool)
             for name in where:
@@ -377,13 +388,10 @@ class IndexFolder:
         """Number of the language of each document in `common_words.LABELS` [N].
 
         A document of which only the script is known counts as one of the most frequent language in
-        that script. If the index does not store languages, all documents count as one language.
+        that script. A plain index does not store languages.
         """
         parts = [segment.languages for segment in self.segments]
-        known_parts = [part for part in parts if part is not None]
-        if len(known_parts) < len(parts) or not parts:
-            return np.zeros(self._document_starts[-1], dtype=np.int64)
-        languages = np.concatenate(known_parts).astype(np.int64)
+        languages = np.concatenate(parts).astype(np.int64)
         sizes = np.bincount(languages[self._is_alive], minlength=len(LABELS))
         most_frequent = np.arange(len(sizes))
         for number in np.argsort(sizes, kind="stable").tolist():

@@ -124,7 +124,7 @@ class Retrieval:
         if not depth or not queries:
             empty = np.empty((len(queries), 0))
             return Matches(empty, empty.astype(np.int64), empty.astype(np.int64))
-        if self._pieces or self._words or self._stored.has_windows:
+        if self._stored.has_windows:
             matches = self._rank_windows(queries, embeddings, depth, allowed)
         else:
             # The cosine is the score, so the nearest rows need no ranking.
@@ -135,7 +135,9 @@ class Retrieval:
             cosines, rows = _search_known(search, embeddings, depth)
             matches = Matches(cosines, rows, rows)
         if self._reranker:
-            matches = self._rerank(self._reranker, queries, matches)
+            # A query without a known word has no word pieces to compare.
+            is_known = np.asarray(embeddings.any(axis=1))
+            matches = self._rerank(self._reranker, queries, matches, is_known)
         return Matches(matches.scores[:, :k], matches.documents[:, :k], matches.rows[:, :k])
 
     def row_texts(self, rows: IntArray) -> list[str]:
@@ -150,9 +152,16 @@ class Retrieval:
             for document, (start, stop) in zip(documents.tolist(), spans, strict=True)
         ]
 
-    def _rerank(self, reranker: Reranker, queries: Sequence[str], matches: Matches) -> Matches:
+    def _rerank(
+        self, reranker: Reranker, queries: Sequence[str], matches: Matches, is_known: Mask
+    ) -> Matches:
         """Sort documents by the scores of a reranker, which compares the best row of each."""
-        scores = reranker.scores(queries, self.row_texts, matches.scores, matches.rows)
+        scores = matches.scores.astype(np.float64)
+        if is_known.any():
+            known_queries = [queries[number] for number in np.flatnonzero(is_known).tolist()]
+            scores[is_known] = reranker.scores(
+                known_queries, self.row_texts, matches.scores[is_known], matches.rows[is_known]
+            )
         order = np.argsort(-scores, axis=1, kind="stable")
         return Matches(
             np.take_along_axis(scores, order, axis=1),

@@ -17,12 +17,11 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.files.records import parse_json
 from fairseq_lxsr.options import INDEX_KINDS
-from fairseq_lxsr.search import CorpusIndex, segment_vectors
+from fairseq_lxsr.search import CorpusIndex, segment_vectors, segment_writer
 from fairseq_lxsr.search.edits import SIZE_RATIO
 from fairseq_lxsr.search.index_config import IndexSettings, config_text
 from fairseq_lxsr.search.index_folder import IndexFolder, write_index_folder
 from fairseq_lxsr.search.segment_files import SKETCH_FILE
-from fairseq_lxsr.search.segment_writer import SPLITTERS
 from fairseq_lxsr.vectors import write_index
 from fairseq_lxsr.vectors.index import build_sketch
 
@@ -502,7 +501,8 @@ SEGMENT = {
         {"lines": "5"},
         {"kind": "ivf"},
         {"next": None},
-        {"split": "unknown"},
+        {"plain": "unknown"},
+        {"plain": False},
     ],
     ids=str,
 )
@@ -565,7 +565,7 @@ def test_random_edits_are_those_of_a_dict(tmp_path):
 
 
 @pytest.fixture
-def words(monkeypatch):
+def _rows_are_words(monkeypatch):
     """A splitter of documents into words, and one row more for the whole."""
 
     def split(text):
@@ -576,14 +576,14 @@ def words(monkeypatch):
             start += len(word) + 1
         return spans
 
-    monkeypatch.setitem(SPLITTERS, "words", split)
-    return "words"
+    monkeypatch.setattr(segment_writer, "passage_rows", split)
 
 
-def test_a_document_of_several_rows(tmp_path, words):
+@pytest.mark.usefixtures("_rows_are_words")
+def test_a_document_of_several_rows(tmp_path):
     """Rows without a known word are left out; edits keep the rows of each document together."""
     texts = [f"ñ {number} ñ {number + 200}" for number in range(50)]
-    settings = IndexSettings("model", split=words)
+    settings = IndexSettings("model")
     write_index_folder(tmp_path / "index", texts, ENCODER.embed, settings, ids=IDS[:50])
     index = CorpusIndex.load(tmp_path / "index")
     index._encode = ENCODER.embed

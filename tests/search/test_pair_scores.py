@@ -85,6 +85,26 @@ def test_too_few_neighbours_and_an_index_of_another_model(tmp_path):
         next(score_pairs(PAIRS, PairEncoder(Numbers()), PairScoring("ratio", 1), (index, index)))
 
 
+def test_margins_need_one_vector_for_each_sentence(tmp_path):
+    """The vectors of a text and of its sentences would count as several neighbours."""
+
+    def embed(sentences):
+        return np.ones((len(sentences), 8))
+
+    lines = ["s 1", "The first of two sentences is here. The second of them is there."]
+    plain = CorpusIndex.build(tmp_path / "plain", lines, embed, "numbers", plain=True)
+    short = CorpusIndex.build(tmp_path / "short", ["s 1", "s 2"], embed, "numbers")
+    default = CorpusIndex.build(tmp_path / "default", lines, embed, "numbers")
+    for index in (plain, short):
+        _, scores = collect(
+            score_pairs(PAIRS, PairEncoder(Numbers()), PairScoring("ratio", 2), (index, index))
+        )
+        assert len(scores) == len(PAIRS)
+    for indexes in ((plain, default), (default, plain)):
+        with pytest.raises(InputError, match=r"default: 1 .*--plain"):
+            next(score_pairs(PAIRS, PairEncoder(Numbers()), PairScoring("ratio", 1), indexes))
+
+
 @pytest.mark.parametrize("among", [False, True])
 def test_empty_sides_score_nothing(among):
     encode, pairs = PairEncoder(Numbers()), [*PAIRS[:5], ("empty", "t 1", ""), ("s 1", "empty", "")]

@@ -15,6 +15,7 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.passage_sets import read_passage_set, read_xquad
 from fairseq_lxsr.evaluation.protocols.passages import Passages, ranking_outcomes
 from fairseq_lxsr.evaluation.score import read_scores
+from fairseq_lxsr.options import PASSAGE_METRICS
 
 QUERIES = {"q1": "which dog barks", "q2": "where does it rain", "q3": "nothing relevant"}
 PASSAGES = {"a": "the dog barks", "b": "it rains in Spain", "c": "cats"}
@@ -106,18 +107,15 @@ def test_bm25_finds_words(files):
     assert "|model:bm25|" in score.signature
 
 
-def test_an_index_of_passages_is_measured(files, tmp_path):
+def test_the_ranking_of_an_index_is_measured(files, tmp_path):
     folder = random_model.write_model(tmp_path / "m", gated=True, num_layers=0)
     encoder = ModelFolder(SentenceEncoder.from_pretrained(folder))
     options = dict(zip(("queries", "passages", "relevant"), files, strict=True))
-    protocol = Passages(**options, metric=("passages", "hybrid"))
-    [plain], [hybrid] = protocol.plan().measure(encoder)
-    assert plain.signature.startswith("passages|metric:passages-maxsim-pairs-of-100|")
-    assert hybrid.signature.startswith(
-        "passages|metric:hybrid-maxsim-pairs-of-100-plus-0.3-prefix-bm25|"
-    )
+    protocol = Passages(**options, metric=("passages",))
+    [[score]] = protocol.plan().measure(encoder)
+    assert score.signature.startswith(f"passages|metric:{PASSAGE_METRICS['passages']}|")
     # Each query is found: the index returns all three passages.
-    assert plain.values["R@10"] == hybrid.values["R@10"] == 100
+    assert score.values["R@10"] == 100
     with pytest.raises(InputError, match=r"passages: .*word piece"):
         list(protocol.plan().measure(Vectors(VECTORS)))
 
@@ -142,7 +140,7 @@ def write_beir(folder, passages, queries, relevant) -> None:
     write_tsv(folder / "qrels" / "test.tsv", [(*pair, "1") for pair in relevant])
 
 
-METRICS = ("nn", "passages", "bm25", "hybrid")
+METRICS = ("nn", "passages", "bm25")
 
 
 def beir_score(folder, encoder, metric: str = "nn", **options):
@@ -261,9 +259,9 @@ def test_invalid_xquad(tmp_path, content):
 
 
 def test_invalid_options(files, tmp_path):
-    three = ["--queries", files[0], files[1], "--relevant", files[2]]
+    three = ["--queries", files[0], "--passages", files[1], "--relevant", files[2]]
     for words, *expected in (
-        (["--queries", files[0]], "--data"),
+        (["--queries", files[0]], "--passages", "--data"),
         ([*three, "--data", tmp_path], "--data"),
         (["--data", tmp_path], "queries.jsonl", tmp_path),
         ([*three, "--lang-pairs", "en-fr,en-de"], "--lang-pairs", "2"),
