@@ -99,8 +99,10 @@ LINK = re.compile(r"(!?)\[([^\]]*)\]\(((?:\.\./)+[^)#\s]+)(#[^)\s]*)?\)")
 # A page that loads a file from another host.
 FOREIGN = re.compile(
     r"<(?:script|img|iframe|source|audio|video)\b[^>]*\ssrc=\"?(?:https?:)?//"
-    r"|<link\b[^>]*\shref=\"?(?:https?:)?//"
+    r"|<link\b(?![^>]*\brel=\"?canonical)[^>]*\shref=\"?(?:https?:)?//"
 )
+# A paragraph of text: neither a heading, a comment, a picture, a list, a table nor code.
+PARAGRAPH = re.compile(r"(?:^|\n\n)((?![#<!:`|*-]|\d+\.)[^\n]+(?:\n[^\n]+)*)")
 # Width of an option in characters.
 OPTIONS_WIDTH = 100
 
@@ -475,6 +477,46 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Insert the tables into a page, and replace its links to the repository."""
     with_tables = TABLE.sub(lambda match: TABLES[match[1]](match[2]), markdown)
     return LINK.sub(repository_link(page, config), with_tables)
+
+
+def on_env(env: Any, config: MkDocsConfig, files: Files) -> None:
+    """Add llms.txt, a list of all pages for programs that read documentation."""
+    pages = [file.page for file in files.documentation_pages() if file.page]
+    files.append(File.generated(config, "llms.txt", content=llms_text(pages, config)))
+
+
+def llms_text(pages: Sequence[Page], config: MkDocsConfig) -> str:
+    """Return the list of pages by section, each with its address and its first sentence.
+
+    Args:
+        pages: pages of the site, with titles; internals are left out.
+        config: configuration of the site. Without `site_url`, addresses are relative.
+    """
+    sections: dict[str, list[str]] = {}
+    for page in pages:
+        if page.file.src_uri.startswith("api/internals/"):
+            continue
+        # The outermost section; a page outside all sections has none.
+        titles = ["Pages", *(section.title or "" for section in page.ancestors)]
+        address = f"{config.site_url or ''}{page.file.url}"
+        line = f"- [{page.title}]({address})"
+        summary = first_sentence(page.markdown or "")
+        if summary:
+            line += f": {summary}"
+        sections.setdefault(titles[-1], []).append(line)
+    parts = [f"# {config.site_name}", f"> {config.site_description}"]
+    for section, lines in sections.items():
+        parts += [f"## {section}", "\n".join(lines)]
+    return "\n\n".join(parts) + "\n"
+
+
+def first_sentence(markdown: str) -> str:
+    """Return the first sentence of a page without links, or an empty string."""
+    paragraph = PARAGRAPH.search(markdown)
+    if paragraph is None:
+        return ""
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", " ".join(paragraph[1].split()))
+    return re.split(r"(?<=[.?!]) ", text, maxsplit=1)[0].removesuffix(":")
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:

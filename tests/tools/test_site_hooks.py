@@ -132,9 +132,33 @@ def test_links_that_leave_the_site():
     ],
 )
 def test_pages_load_nothing_from_other_hosts(tag):
-    assert hooks.on_post_page('<a href="https://example.org">x</a>', PAGE, None)
+    for allowed in (
+        '<a href="https://a.org">x</a>',
+        '<link rel="canonical" href="https://a.org/">',
+    ):
+        assert hooks.on_post_page(allowed, PAGE, None) == allowed
     with pytest.raises(PluginError, match=r"training\.md"):
         hooks.on_post_page(tag, PAGE, None)
+
+
+def test_programs_get_a_list_of_the_pages():
+    def page(name, title, markdown, *ancestors):
+        file = SimpleNamespace(src_uri=f"{name}.md", url=f"{name}.html")
+        return SimpleNamespace(file=file, title=title, markdown=markdown, ancestors=ancestors)
+
+    guides = SimpleNamespace(title="Guides")
+    pages = [
+        page("index", "Home", "# Home\n\n![a](b.svg)\n\nMakes [vectors](v.md) of\ntext. Fast.\n"),
+        page("search", "Search", "1. A step\n\nType this:\n\n```sh\n```", guides),
+        page("empty", "Empty", "# Empty", guides),
+        page("api/internals/files", "files", "Modules.", guides),
+    ]
+    config = SimpleNamespace(site_url="https://a.org/", site_name="a", site_description="b")
+    assert hooks.llms_text(pages, config) == (
+        "# a\n\n> b\n\n## Pages\n\n- [Home](https://a.org/index.html): Makes vectors of text.\n\n"
+        "## Guides\n\n- [Search](https://a.org/search.html): Type this\n"
+        "- [Empty](https://a.org/empty.html)\n"
+    )
 
 
 def test_drawings_are_legible_on_a_narrow_page():
