@@ -89,6 +89,9 @@ class TextSources:
             path: file with `{"note": ..., "sources": [{"name": ..., ...}, ...]}`; unknown fields
                 are ignored.
 
+        Returns:
+            The sources.
+
         Raises:
             InputError: if the file is invalid.
         """
