@@ -44,12 +44,14 @@ class PublicPage(NamedTuple):
         about: its first paragraph.
         folder: folder of the package.
         modules: modules of the folder; empty for the folder itself.
+        example: a program, shown before the modules.
     """
 
     title: str
     about: str
     folder: str
     modules: tuple[str, ...] = ()
+    example: str = ""
 
     def names(self) -> list[str]:
         """Return the full names of the modules."""
@@ -57,11 +59,44 @@ class PublicPage(NamedTuple):
         return [f"{package}.{name}" for name in self.modules] or [package]
 
 
+ENCODE = """
+from fairseq_lxsr import SentenceEncoder
+
+encoder = SentenceEncoder.from_pretrained("lxsr-static")
+notes = ["Où est la gare ?", "Es regnet.", "El perro duerme."]
+vectors = encoder.encode(notes)  # float32 [3, D]
+query = encoder.encode("The dog is asleep.")  # float32 [D]
+cosines = encoder.similarity(query, vectors)[0]
+for note, cosine in zip(notes, cosines):
+    print(f"{cosine:.2f} {note}")
+"""
+EVALUATE = """
+from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.evaluation.protocols.similarity_search import error_rate
+
+english = ["The dog sleeps.", "It rains.", "A red door.", "Good night!", "I read a book."]
+french = ["Le chien dort.", "Il pleut.", "Une porte rouge.", "Bonne nuit !", "Je lis un livre."]
+encoder = SentenceEncoder.from_pretrained("lxsr-static")
+errors = error_rate(encoder.encode(english), encoder.encode(french), "tatoeba")
+print(f"{errors.value:.1f} % of the sentences do not find their translation")
+"""
+ASK = """
+# lxsr serve --model lxsr-static
+import json
+from urllib.request import Request, urlopen
+
+body = json.dumps({"model": "lxsr-static", "input": ["A dog.", "Un chien."]}).encode()
+address = "http://127.0.0.1:8000/v1/embeddings"
+with urlopen(Request(address, body, {"Content-Type": "application/json"})) as answer:
+    rows = json.load(answer)["data"]
+print(len(rows), len(rows[0]["embedding"]))
+"""
 PUBLIC = {
     "encoder": PublicPage(
         "SentenceEncoder",
         "Turns sentences into vectors. `from fairseq_lxsr import SentenceEncoder`",
         "encoder",
+        example=ENCODE,
     ),
     "search": PublicPage(
         "CorpusIndex and Reranker",
@@ -90,6 +125,15 @@ PUBLIC = {
         " [Evaluate](../evaluating.md) shows their use.",
         "evaluation",
         ("score", "compare", *(f"protocols.{name}" for name in PROTOCOLS)),
+        EVALUATE,
+    ),
+    "clients": PublicPage(
+        "Server and clients",
+        "Any HTTP client can ask [the server](../serving.md). The classes are for programs that"
+        " bring an interface for embeddings: [In other tools](../tools.md).",
+        "clients",
+        ("langchain", "llama_index", "haystack", "chroma", "lance", "sklearn"),
+        ASK,
     ),
 }
 TABLE = re.compile(r"^<!-- table: (\w+)(?: (\S+))? -->$", re.M)
@@ -130,7 +174,10 @@ def api_pages() -> tuple[dict[str, str], dict[str, str]]:
     public = {}
     public_modules: set[str] = set()
     for name, page in PUBLIC.items():
-        public[f"api/{name}.md"] = api_page(page.title, page.about, page.names())
+        about = page.about
+        if page.example:
+            about += f"\n\n```python\n{page.example.strip()}\n```"
+        public[f"api/{name}.md"] = api_page(page.title, about, page.names())
         public_modules.update(page.names())
     internal = {}
     for room, modules in rooms().items():

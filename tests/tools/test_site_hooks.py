@@ -1,5 +1,6 @@
 """tools/site_hooks.py: the tables of the documentation have every option, and links work."""
 
+import io
 import re
 from types import SimpleNamespace
 
@@ -60,6 +61,25 @@ def test_every_verb_and_every_recipe_is_documented():
     assert "--adam-betas '(0.9, 0.98)'" in page
 
 
+@pytest.mark.parametrize(
+    ("name", "printed"),
+    [
+        ("encoder", "0.67 El perro duerme."),
+        ("evaluation", "0.0 % of the sentences do not find their translation"),
+        ("clients", "2 3"),
+    ],
+)
+def test_examples_of_the_api_run(name, printed, capsys, monkeypatch):
+    """The server of the last is a stand-in."""
+    answer = io.BytesIO(b'{"data": [{"embedding": [0, 0, 1]}, {"embedding": [0, 1, 0]}]}')
+    monkeypatch.setattr("urllib.request.urlopen", lambda request: answer)
+    example = hooks.PUBLIC[name].example
+    public, _ = hooks.api_pages()
+    assert f"```python\n{example.strip()}\n```" in public[f"api/{name}.md"]
+    exec(compile(example, name, "exec"), {})
+    assert capsys.readouterr().out.splitlines()[-1] == printed
+
+
 def test_options_of_a_file_come_with_their_meaning():
     table = rendered("<!-- table: fields fairseq_lxsr.context.rounds.ContextConfig -->")
     assert "| `documents` | required | text file or folder" in table
@@ -75,7 +95,8 @@ def test_what_users_call_comes_before_internals():
     """
     public, internal = hooks.api_pages()
     assert list(public) == [
-        f"api/{name}.md" for name in ("encoder", "search", "vectors", "embeddings", "evaluation")
+        f"api/{name}.md"
+        for name in ("encoder", "search", "vectors", "embeddings", "evaluation", "clients")
     ]
     for module in (
         "encoder",
