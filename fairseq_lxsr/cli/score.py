@@ -21,7 +21,7 @@ from fairseq_lxsr.cli.streams import results
 from fairseq_lxsr.errors import InputError, naming_option, say
 from fairseq_lxsr.files.archives import archive_of
 from fairseq_lxsr.files.entities import EntityReader
-from fairseq_lxsr.files.lines import read_parallel, single_line
+from fairseq_lxsr.files.lines import count_lines, read_parallel, single_line
 from fairseq_lxsr.files.write import atomic_write, check_writable, refuse_overlap
 from fairseq_lxsr.options import FILE_NAME, FINITE, file_path
 from fairseq_lxsr.preparation.formats import ending_of
@@ -155,7 +155,9 @@ def scored_blocks(args: argparse.Namespace, rows: "InputRows", encode: "PairEnco
     """Score all pairs of the input in blocks, with a progress bar."""
     from fairseq_lxsr.files.progress import Progress
 
-    with naming_option("--k"), Progress(desc="score", unit=" pairs", disable=None) as bar:
+    # The units of a memory are not lines.
+    total = None if is_memory(args.input) else count_lines(args.source or args.input)
+    with naming_option("--k"), Progress(total=total, desc="score", unit=" pairs") as bar:
         for block, scores in scored(args, rows, encode):
             yield block, scores
             bar.update(len(block))

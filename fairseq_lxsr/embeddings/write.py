@@ -114,15 +114,17 @@ def embed_lines(
             or another process is writing to it.
     """
     file = EmbeddingsFile(output, layout, settings)
-    # Options of tqdm: None shows a bar on a terminal and log lines elsewhere; True shows nothing.
-    disable = None if show_progress else True
     with locked(file.lock, output):
         if resume and output.exists() and not file.partial.exists():
             return file.check_complete(lines)
         try:
             remaining = file.begin(lines, resume)
             with Progress(
-                total=total, initial=file.rows, unit=" sentences", disable=disable
+                total=total,
+                initial=file.rows,
+                desc="embed",
+                unit=" sentences",
+                disable=not show_progress,
             ) as bar:
                 while window := list(islice(remaining, WINDOW)):
                     file.append(window, encode(window, file.counts))

@@ -301,3 +301,17 @@ def test_options_that_do_not_fit_a_memory(folder, memory, options, part):
     done = score(folder, "--input", *options, folder=folder, check=False)
     refused(done, part)
     assert not (folder / "x.tmx").exists()
+
+
+def test_commands_on_a_terminal_show_their_progress_and_its_end(folder, monkeypatch):
+    monkeypatch.setattr("fairseq_lxsr.files.progress.can_overwrite", lambda: True)
+    done = score(folder, "--input", folder / "pairs.tsv", "--columns", "2,3")
+    assert re.search(rf"score: 100%\|.{{10}}\| {len(PAIRS)}/{len(PAIRS)} ", done.stderr)
+    text = ("--source", "s.en", "--target", "s.fr", "--k", "2", "--output", "shown.tsv")
+    done = lxsr_here("mine", "--model", "model", *text, folder=folder)
+    for step in ("source", "target", "forward", "backward"):
+        assert f"{step}: 100%|" in done.stderr
+    assert "search:   0%|" in done.stderr, "inside a step, whose blocks take long"
+    text = ("--input", "s.en", "--output", "shown")
+    done = lxsr_here("index", "--model", "model", *text, folder=folder)
+    assert "index: 100%|" in done.stderr
