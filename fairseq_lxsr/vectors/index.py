@@ -76,12 +76,26 @@ def default_lists(count: int) -> int:
 
     This is min(4 sqrt(count), count // 39), at least 1: the faiss guidelines recommend
     4 sqrt(count), and faiss warns if a list is trained on fewer than 39 vectors.
+
+    Args:
+        count: number of vectors to index.
+
+    Returns:
+        The number of lists.
     """
     return int(max(1, min(4 * count**0.5, count // MIN_ROWS_PER_LIST)))
 
 
 def min_rows(kind: str, lists: int | None = None) -> int:
-    """Return the minimum number of vectors needed to train an index of this kind."""
+    """Return the minimum number of vectors needed to train an index of this kind.
+
+    Args:
+        kind: kind of index, one of `options.INDEX_KINDS`.
+        lists: number of inverted lists, for the kinds that have lists.
+
+    Returns:
+        The number of vectors.
+    """
     least_for_codes = MIN_PQ_ROWS if kind == "ivf-pq" else 1
     return max(lists or 1, least_for_codes)
 
@@ -217,6 +231,9 @@ def build_sketch(embeddings: NDArray[Any]) -> Any:
 
     Args:
         embeddings: vectors [M, D], at least `MIN_SKETCH_ROWS`.
+
+    Returns:
+        A faiss index of M vectors.
     """
     faiss = _faiss()
     width = embeddings.shape[1]
@@ -237,6 +254,9 @@ def refine_sketch(sketch: Any, index: Any) -> Any:
     Args:
         sketch: an index of `build_sketch`.
         index: an index of the same vectors, of kind `float16` or `int8`.
+
+    Returns:
+        A faiss index that refers to both.
     """
     return _faiss().IndexRefine(sketch, index)
 
@@ -517,7 +537,11 @@ class FlatIndex:
         return not self.rows.flags.writeable and are_unit_rows(self.rows)
 
     def write(self, path: Path) -> None:
-        """Write the index in faiss format, as unit vectors, block by block."""
+        """Write the index in faiss format, as unit vectors, block by block.
+
+        Args:
+            path: file to write.
+        """
         header = FLAT_HEADER.pack(
             MAGIC, self.d, self.ntotal, IGNORED, IGNORED, TRAINED, INNER_PRODUCT, self.rows.size
         )
@@ -530,7 +554,14 @@ class FlatIndex:
 
     @classmethod
     def read(cls, stream: BinaryIO) -> "FlatIndex":
-        """Map the vectors of an open index file into memory."""
+        """Map the vectors of an open index file into memory.
+
+        Args:
+            stream: index file, open for reading.
+
+        Returns:
+            The index, whose vectors are read when they are needed.
+        """
         path = stream.name
         header = stream.read(FLAT_HEADER.size)
         if len(header) < FLAT_HEADER.size:

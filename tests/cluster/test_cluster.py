@@ -32,7 +32,7 @@ from fairseq_lxsr.cluster import (
     mine_shards,
 )
 from fairseq_lxsr.cluster.shards import finish_shards, make_shard
-from fairseq_lxsr.cluster.workers import Workers
+from fairseq_lxsr.cluster.workers import Workers, run_missing
 from fairseq_lxsr.embeddings import (
     Layout,
     ModelFolder,
@@ -508,6 +508,13 @@ def test_a_run_that_is_closed_after_the_end_starts_no_worker(monkeypatch):
     run.close()
     assert len(started) == 2
     assert set(killed) == set(started)
+
+
+def test_shards_that_are_done_are_shown(monkeypatch, capsys):
+    monkeypatch.setattr("fairseq_lxsr.files.progress.can_overwrite", lambda: True)
+    tasks = [SimpleNamespace(is_done=lambda done=done: done) for done in (False, True, False)]
+    assert run_missing(tasks, SimpleNamespace(run=lambda missing: missing)) == 2
+    assert re.search(r"run: 100%\|.{10}\| 2/2 ", capsys.readouterr().err)
 
 
 @pytest.mark.slow
