@@ -473,7 +473,7 @@ WORD_WEIGHTS = ("mean", "sum", "idf")
 
 EMBEDDING_FORMATS = ("npy", "parquet", "raw", "safetensors")
 EMBEDDING_DTYPES = ("float32", "float16", "int8", "binary")
-INDEX_KINDS = ("flat", "float16", "int8", "binary", "ivf", "ivf-pq")
+INDEX_KINDS = ("flat", "float16", "int8")
 # Index types for mining, which searches for the k nearest neighbours of every sentence.
 MINING_KINDS = ("flat", "int8", "binary")
 

@@ -21,7 +21,7 @@ from fairseq_lxsr.embeddings import (
 from fairseq_lxsr.errors import InputError, check_text_list
 from fairseq_lxsr.files.open import read_unreplaced
 from fairseq_lxsr.files.write import restore_folder
-from fairseq_lxsr.options import FINITE
+from fairseq_lxsr.options import FINITE, INDEX_KINDS
 from fairseq_lxsr.search.documents import Where, checked_where
 from fairseq_lxsr.search.edits import (
     Changes,
@@ -168,7 +168,6 @@ class CorpusIndex:
         encode: EmbedText | Any,
         fingerprint: str = "",
         kind: str = "flat",
-        lists: int | None = None,
         model_folder: str = "",
         first: int = 0,
         truncate_dim: int | None = None,
@@ -187,7 +186,6 @@ class CorpusIndex:
                 function receives them as `embeddings.Text`, which includes their line numbers.
             fingerprint: model fingerprint (default: the encoder's fingerprint).
             kind: index kind; see `vectors.build_index`.
-            lists: number of inverted lists; see `vectors.build_index`.
             model_folder: path of the model, stored for later searches (default: the encoder's
                 folder).
             first: zero-based line index of the first sentence in the corpus.
@@ -204,16 +202,18 @@ class CorpusIndex:
         Raises:
             InputError: if no sentence has a known word, the sentences are a single string, a
                 table, a mapping or a set, the ids do not match the sentences, an id appears twice,
-                the fingerprint is missing, the kind is unknown or invalid for the vectors, or
+                the fingerprint is missing, the kind is unknown, or
                 `folder` exists and is not an index.
         """
         check_text_list("sentences", sentences)
         if ids is not None:
             check_text_list("ids", ids)
+        if kind not in INDEX_KINDS:
+            raise InputError(f"unknown index kind {kind!r}; choose from {', '.join(INDEX_KINDS)}")
         fingerprint, model_folder = _model_of(encode, fingerprint, model_folder)
         if truncate_dim is not None:
             fingerprint = truncated_fingerprint(fingerprint, truncate_dim)
-        settings = IndexSettings(fingerprint, kind, lists, model_folder, plain)
+        settings = IndexSettings(fingerprint, kind, model_folder, plain)
         embed = _embed_function(encode)
 
         def embed_truncated(text: Text) -> FloatArray:
@@ -489,7 +489,6 @@ class CorpusIndex:
         queries: str,
         encode: Any = None,
         k: int = SearchOptions.k,
-        probes: int = SearchOptions.probes,
         reranker: Reranker | None = None,
         where: Where | None = None,
         ranker: PassageRanker | None = None,
@@ -502,7 +501,6 @@ class CorpusIndex:
         queries: Sequence[str],
         encode: Any = None,
         k: int = SearchOptions.k,
-        probes: int = SearchOptions.probes,
         reranker: Reranker | None = None,
         where: Where | None = None,
         ranker: PassageRanker | None = None,
@@ -514,7 +512,6 @@ class CorpusIndex:
         queries: str | Sequence[str],
         encode: Any = None,
         k: int = SearchOptions.k,
-        probes: int = SearchOptions.probes,
         reranker: Reranker | None = None,
         where: Where | None = None,
         ranker: PassageRanker | None = None,
@@ -530,7 +527,6 @@ class CorpusIndex:
             encode: an encoder or a function, see `build`, with the same model; None loads the model
                 that the index records. A number in this position is used as `k`.
             k: number of sentences to find.
-            probes: number of inverted lists to search; see `vectors.search_index`.
             reranker: rescores the best `reranker.depth` sentences, or passages by their best
                 sentence; the best k of these are returned.
             where: ids of the sentences that may be found, for example selected by an application in
@@ -549,7 +545,7 @@ class CorpusIndex:
             if the query has no known word.
 
         Raises:
-            InputError: if k or probes is less than 1, if the model of `encode` or of the reranker
+            InputError: if k is less than 1, if the model of `encode` or of the reranker
                 differs from the index model, if `encode` is None and the model of the index is
                 missing, if `where` is a single string, or if the threshold is not a finite number.
         """
@@ -557,7 +553,7 @@ class CorpusIndex:
             k = int(encode)
             encode = None
         if isinstance(queries, str):
-            options = (k, probes, reranker, where, ranker, score_threshold)
+            options = (k, reranker, where, ranker, score_threshold)
             return self.search([queries], encode, *options)[0]
         if score_threshold is not None:
             FINITE.check("score_threshold", score_threshold)
@@ -578,7 +574,7 @@ class CorpusIndex:
             ranking = Ranking(ranker, words=True, reranker=reranker)
         retrieval = Retrieval(stored, ranking)
         allowed = None if condition is None else stored.allowed(condition)
-        matches = retrieval.search(text, embeddings, k, probes, allowed)
+        matches = retrieval.search(text, embeddings, k, allowed)
         return _above(_hits(stored, retrieval, matches), score_threshold)
 
     def _check_encoders(
@@ -611,9 +607,7 @@ class CorpusIndex:
         """
         return self._stored.allowed(checked_where(where, name))
 
-    def neighbours(
-        self, embeddings: FloatArray, k: int, probes: int = SearchOptions.probes
-    ) -> tuple[FloatArray, IntArray]:
+    def neighbours(self, embeddings: FloatArray, k: int) -> tuple[FloatArray, IntArray]:
         """Find the k nearest vectors of each query.
 
         Rows are numbered in the order in which sentences were added; rows of deleted sentences
@@ -622,12 +616,11 @@ class CorpusIndex:
         Args:
             embeddings: query embeddings [N, D].
             k: number of neighbours, at most the number of rows.
-            probes: number of inverted lists to search.
 
         Returns:
             Cosines [N, k] in descending order, and rows [N, k]; see `vectors.search_index`.
         """
-        return self._stored.neighbours(embeddings, k, probes)
+        return self._stored.neighbours(embeddings, k)
 
 
 def _hits(stored: IndexFolder, retrieval: Retrieval, matches: Matches) -> list[list[Hit]]:

@@ -71,7 +71,7 @@ def write_index_folder(
                 writer.embed(block, embed)
                 num_lines = block.next_line
             writer.refuse_empty()
-            segment = writer.finish(settings.kind, settings.lists)
+            segment = writer.finish(settings.kind)
         config = new_config(settings, [segment], writer.width, num_lines, ids is not None)
         (work / INDEX_CONFIG).write_text(config_text(config), encoding="utf-8")
 
@@ -180,7 +180,7 @@ class IndexFolder:
     # -- searching
 
     def neighbours(
-        self, embeddings: FloatArray, k: int, probes: int, allowed: Mask | None = None
+        self, embeddings: FloatArray, k: int, allowed: Mask | None = None
     ) -> tuple[FloatArray, IntArray]:
         """Find the nearest rows of the index; see `search_index`.
 
@@ -189,7 +189,6 @@ class IndexFolder:
         Args:
             embeddings: query embeddings [N, D].
             k: number of neighbours.
-            probes: number of inverted lists to search.
             allowed: mask of the documents that may be found, from the method `allowed`; None for
                 all.
 
@@ -202,19 +201,18 @@ class IndexFolder:
         check_count("k", k, self.num_rows, "vectors in the index")
 
         def search(vectors: SegmentVectors, is_allowed: Mask | None) -> tuple[FloatArray, IntArray]:
-            return vectors.neighbours(embeddings, min(k, vectors.num_rows), probes, is_allowed)
+            return vectors.neighbours(embeddings, min(k, vectors.num_rows), is_allowed)
 
         return self._search_segments(search, embeddings, k, allowed)
 
     def nearest_windows(
-        self, embeddings: FloatArray, k: int, probes: int, allowed: Mask | None = None
+        self, embeddings: FloatArray, k: int, allowed: Mask | None = None
     ) -> tuple[FloatArray, IntArray]:
         """Return cosines and rows of windows near each query; see `SegmentVectors.nearest_windows`.
 
         Args:
             embeddings: query embeddings [N, D].
             k: number of windows.
-            probes: number of inverted lists to search.
             allowed: as for `neighbours`.
 
         Returns:
@@ -222,7 +220,7 @@ class IndexFolder:
         """
 
         def search(vectors: SegmentVectors, is_allowed: Mask | None) -> tuple[FloatArray, IntArray]:
-            return vectors.nearest_windows(embeddings, k, probes, is_allowed)
+            return vectors.nearest_windows(embeddings, k, is_allowed)
 
         return self._search_segments(search, embeddings, CANDIDATES_PER_WINDOW * k, allowed)
 

@@ -84,7 +84,7 @@ class Candidates:
 class Retrieval:
     """Searches an open index.
 
-        matches = Retrieval(stored, Ranking(words=True)).search(queries, embeddings, k=5, probes=32)
+        matches = Retrieval(stored, Ranking(words=True)).search(queries, embeddings, k=5)
 
     Args:
         stored: an open index.
@@ -102,7 +102,6 @@ class Retrieval:
         queries: Sequence[str],
         embeddings: FloatArray,
         k: int,
-        probes: int,
         allowed: Mask | None = None,
     ) -> Matches:
         """Find the k best documents of each query.
@@ -111,14 +110,12 @@ class Retrieval:
             queries: N queries.
             embeddings: embeddings of the queries [N, D].
             k: number of documents.
-            probes: number of inverted lists to search.
             allowed: mask of the documents that may be found; None for all.
 
         Raises:
-            InputError: if k or probes is less than 1, or the reranker would rescore less than k.
+            InputError: if k is less than 1, or the reranker would rescore less than k.
         """
         check_count("k", k)
-        check_count("probes", probes)
         depth = k
         if self._reranker:
             self._reranker.check_depth(k)
@@ -128,12 +125,12 @@ class Retrieval:
             empty = np.empty((len(queries), 0))
             return Matches(empty, empty.astype(np.int64), empty.astype(np.int64))
         if self._stored.has_windows:
-            matches = self._rank_windows(queries, embeddings, depth, probes, allowed)
+            matches = self._rank_windows(queries, embeddings, depth, allowed)
         else:
             # The cosine is the score, so the nearest rows need no ranking.
 
             def search(vectors: FloatArray) -> tuple[FloatArray, IntArray]:
-                return self._stored.neighbours(vectors, depth, probes, allowed)
+                return self._stored.neighbours(vectors, depth, allowed)
 
             cosines, rows = _search_known(search, embeddings, depth)
             matches = Matches(cosines, rows, rows)
@@ -179,7 +176,6 @@ class Retrieval:
         queries: Sequence[str],
         embeddings: FloatArray,
         k: int,
-        probes: int,
         allowed: Mask | None,
     ) -> Matches:
         """Find the k best documents of each query by the scores of their windows."""
@@ -192,7 +188,7 @@ class Retrieval:
             vectors = self._pieces.query_vectors(query_ids, embeddings)
 
         def search(vectors: FloatArray) -> tuple[FloatArray, IntArray]:
-            return self._stored.nearest_windows(vectors, depth, probes, allowed)
+            return self._stored.nearest_windows(vectors, depth, allowed)
 
         all_cosines, all_rows = _search_known(search, vectors, CANDIDATES_PER_WINDOW * depth)
         scores = np.full((len(queries), k), -np.inf)

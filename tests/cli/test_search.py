@@ -68,7 +68,6 @@ def test_json_has_no_control_characters_and_the_exact_text(folder):
 
 
 def test_options_without_effect_are_refused(folder):
-    refused(search(folder, "--probes", 4, "a cat", check=False), "--probes 4", "flat")
     texts = ("--source", "corpus", "--target", "corpus")
     for option, value in (("--memory", 64), ("--precision", "bfloat16")):
         command = (

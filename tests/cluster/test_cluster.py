@@ -194,7 +194,7 @@ def test_a_rerun_does_only_what_is_missing_and_another_verb_nothing(work, tmp_pa
 @pytest.mark.slow
 @pytest.mark.usefixtures("shared")
 @pytest.mark.parametrize(
-    ("kind", "more"), [("flat", ("--plain",)), ("ivf", ("--plain",)), ("flat", ())]
+    ("kind", "more"), [("flat", ("--plain",)), ("int8", ("--plain",)), ("flat", ())]
 )
 def test_an_index_is_searched_as_one_of_one_machine(work, tmp_path, kind, more):
     options = ("--kind", kind, *more)
@@ -226,23 +226,6 @@ def test_an_index_is_searched_as_one_of_one_machine(work, tmp_path, kind, more):
     one, other = (lxsr_here(*score, *[tmp_path / name] * 2).stdout for name in ("whole", "shards"))
     assert one == other or kind != "flat"
     assert shards_done(index(work, tmp_path / "shards", *options, *RAY)) == (4, 4)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("shared")
-def test_a_shard_that_is_too_short_for_lists_is_flat(work, tmp_path):
-    index(work, tmp_path / "o", *RAY, "--kind", "ivf", "--lists", 20)
-    segments = read_config(tmp_path / "o")["segments"]
-    assert [segment["kind"] for segment in segments] == ["ivf"] * 3 + ["flat"]
-    lxsr_here("search", "--index", tmp_path / "o", "--probes", 2, "a dog")
-    few = tmp_path / "few"
-    few.write_text("a dog\na cat\n")
-    done = index(
-        work, tmp_path / "o", *RAY, "--input", few, "--kind", "ivf", "--lists", 20, check=False
-    )
-    refused(done, "2 ", "ivf", "20 ")
-    done = index(work, tmp_path / "o", *RAY, "--kind", "ivf", "--lists", 31, check=False)
-    refused(done, "30 ", "ivf", "31 ")
 
 
 @pytest.mark.slow

@@ -75,18 +75,6 @@ def test_against_indexes_of_the_same_text(tmp_path):
     np.testing.assert_allclose(scores, margins("ratio", 3), rtol=1e-5)
 
 
-def test_neighbours_that_an_approximate_index_does_not_find_count_nothing(tmp_path):
-    """32 lists are searched, which hold one vector each: 32 of the 35 neighbours at most."""
-    sentences = [f"s {row % 30}" for row in range(40)]
-    index = CorpusIndex.build(
-        tmp_path / "index", sentences, Numbers().embed, "numbers", "ivf", lists=40, plain=True
-    )
-    _, scores = collect(
-        score_pairs(PAIRS, PairEncoder(Numbers()), PairScoring("distance", 35), (index, index))
-    )
-    assert np.isfinite(scores).all()
-
-
 def test_too_few_neighbours_and_an_index_of_another_model(tmp_path):
     with pytest.raises(InputError, match=r"k is 4; .*2"):
         next(score_pairs_among_themselves(lambda: PAIRS[:2], PairEncoder(Numbers())))

@@ -71,9 +71,7 @@ def test_the_scores_of_a_rerank_are_those_of_passages(encoder, tmp_path):
         content = ask(f"{address}/v1/rerank", {"query": query, "documents": texts})[1]
         scores = {item["index"]: item["relevance_score"] for item in content["results"]}
         ranking = Ranking(find_passage_ranker(encoder))
-        matches = Retrieval(index._stored, ranking).search(
-            [query], encoder.encode([query]), k=5, probes=1
-        )
+        matches = Retrieval(index._stored, ranking).search([query], encoder.encode([query]), k=5)
         expected = dict(zip(matches.documents[0].tolist(), matches.scores[0], strict=True))
         assert scores == pytest.approx(expected, abs=1e-5)
 

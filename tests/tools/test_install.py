@@ -311,7 +311,7 @@ def test_a_missing_extra_ends_in_one_line(bag, tmp_path):
             *[[*words[:3], str(layers), *words[4:]] for words in exported],
         ],
         "onnx": [exported[2]],
-        "faiss": [["index", *embed[1:-1], str(tmp_path / "index"), "--kind", "ivf"]],
+        "faiss": [["index", *embed[1:-1], str(tmp_path / "index"), "--kind", "int8"]],
     }
     code = ""
     extras = []

@@ -51,7 +51,6 @@ def test_every_verb_and_every_recipe_is_documented():
         assert f"usage: lxsr {verb}" in page
     assert "### `lxsr eval xsr`" in page
     assert "| `--k N` | 4 | " in page
-    assert "| `--lists N` | 4 sqrt(sentences), at most one list per 39 sentences | " in page
     assert "| `--output FILE.html` | DIR/report.html | " in page
     assert "(default:" not in re.sub(r"\| `--data .*", "", page), "a default stands in its column"
     page = rendered("<!-- table: recipes -->")
