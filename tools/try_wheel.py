@@ -19,7 +19,7 @@ def main() -> None:
     assert similarities.argmax() == 0, similarities
     assert similarities.max() > 0.8, similarities
     with tempfile.TemporaryDirectory() as folder:
-        CorpusIndex.build(Path(folder, "notes"), NOTES, encoder, plain=True)
+        CorpusIndex.build(Path(folder, "notes"), NOTES, encoder)
         (hit,) = CorpusIndex.load(Path(folder, "notes")).search("The dog is asleep.", k=1)
         print(hit)
         assert hit.sentence == NOTES[2]

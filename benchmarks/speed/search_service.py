@@ -59,7 +59,9 @@ def compare_kinds(notes: Path, queries: list[str], folder: Path) -> list[dict[st
     exact: list[set[int]] = []
     for kind in KINDS:
         path = folder / kind
-        lxsr("index", "--model", MODEL, "--input", notes, "--output", path, "--kind", kind)
+        lxsr(
+            "index", "--model", MODEL, "--input", notes, "--output", path, "--kind", kind, "--plain"
+        )
         index = CorpusIndex.load(path)
         size = sum(file.stat().st_size for file in index.files)
         for probes in PROBES.get(kind, (32,)):

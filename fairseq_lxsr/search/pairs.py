@@ -116,8 +116,9 @@ def score_pairs(
 
     Raises:
         InputError: if the margin requires indexes and none are given, if the model of an index
-            differs from that of `encode`, if an index has several vectors for a text, if the widths of the sides differ, or if an embedding
-            contains NaN or infinity. The error is raised when the first block is requested.
+            differs from that of `encode`, if an index has several vectors for a text, if the widths
+            of the sides differ, or if an embedding contains NaN or infinity. The error is raised
+            when the first block is requested.
     """
     options = options or PairScoring()
     if options.margin != "absolute" and indexes is None:
