@@ -251,9 +251,6 @@ def model_folder(args: argparse.Namespace) -> str:
     return str(find_model(name.path).resolve())
 
 
-from fairseq_lxsr.files.lines import count_lines, is_blank, read_lines, single_line
-
-
 def text_embedder(
     args: argparse.Namespace,
     total: int | None,
