@@ -29,7 +29,7 @@ from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 K1 = 1.5
 B = 0.75
 # Han, kana, Thai, Lao, Myanmar and Khmer, which are written without spaces.
-_UNSPACED = re.compile(
+UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3041-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]+"
 )
 
@@ -81,12 +81,12 @@ def words(text: str) -> list[str]:
     if not text.isascii():
         # A Turkish capital I with a dot becomes i and a mark.
         text = fold(text.replace("i\u0307", "i"))
-    if not _UNSPACED.search(text):
+    if not UNSPACED.search(text):
         return _word().findall(text)
     terms = []
     for word in _word().findall(text):
         end = 0
-        for match in _UNSPACED.finditer(word):
+        for match in UNSPACED.finditer(word):
             terms.append(word[end : match.start()])
             run = match.group()
             terms += [run[start : start + 2] for start in range(max(len(run) - 1, 1))]
