@@ -237,9 +237,8 @@ def test_a_shard_that_is_too_short_for_lists_is_flat(work, tmp_path):
     lxsr_here("search", "--index", tmp_path / "o", "--probes", 2, "a dog")
     few = tmp_path / "few"
     few.write_text("a dog\na cat\n")
-    done = index(
-        work, tmp_path / "o", *RAY, "--input", few, "--kind", "ivf", "--lists", 20, check=False
-    )
+    command = ("index", "--model", work / "m" / "model", "--input", few, "--output", tmp_path / "o")
+    done = lxsr_here(*command, *RAY, "--kind", "ivf", "--lists", 20, check=False)
     refused(done, "2 ", "ivf", "20 ")
     done = index(work, tmp_path / "o", *RAY, "--kind", "ivf", "--lists", 31, check=False)
     refused(done, "30 ", "ivf", "31 ")
@@ -322,7 +321,7 @@ def test_entities_are_read_as_on_one_machine(work, tmp_path):
     index = ("index", *model, "--input", text, "--output", tmp_path / "index")
     assert count in lxsr_here(*index, *RAY).stderr
     done = lxsr_here("search", "--index", tmp_path / "index", "--k", 1, 'The "dog" 31')
-    assert '1.00  The "dog" ' in done.stdout
+    assert done.stdout.endswith('  The "dog" 31\n')
     for name, options in (("whole.tsv", ()), ("shards.tsv", RAY)):
         mine = ("mine", *model, "--source", text, "--output", tmp_path / name)
         assert count in lxsr_here(*mine, *options).stderr
