@@ -305,7 +305,7 @@ def test_entities_are_read_as_on_one_machine(work, tmp_path):
     index = ("index", *model, "--input", text, "--output", tmp_path / "index")
     assert count in lxsr_here(*index, *RAY).stderr
     done = lxsr_here("search", "--index", tmp_path / "index", "--k", 1, 'The "dog" 31')
-    assert '1.00  The "dog" ' in done.stdout
+    assert done.stdout.endswith('  The "dog" 31\n')
     for name, options in (("whole.tsv", ()), ("shards.tsv", RAY)):
         mine = ("mine", *model, "--source", text, "--output", tmp_path / name)
         assert count in lxsr_here(*mine, *options).stderr
