@@ -455,6 +455,7 @@ NOT_RUN = (
     "quality.checkpoint_rule",
     "quality.choices",
     "quality.at_length",
+    "speed.index_kinds",
     "speed.search_service",
     "speed.passage_search",
     "released.bisent2vec",

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks import ROOT
-from benchmarks.svg import WIDTH, Axis, Picture, Points, draw_axes, line_chart
+from benchmarks.svg import WIDTH, Axis, Picture, Points, line_chart
 
 ASSETS = ROOT / "docs" / "assets"
 QUALITY = ROOT / "benchmarks" / "quality" / "results"
@@ -236,33 +236,12 @@ def draw_mining() -> Picture:
     return line_chart("Precision and recall by threshold", x, y, ("--threshold", "%"), lines)
 
 
-def draw_indexes() -> Picture:
-    """Draw the recall of each kind of index against the time of a search."""
-    rows = read_json(SPEED / "small_vectors.json")["indexes"]
-    picture = Picture(360, "Recall and time of the kinds of index")
-    x = Axis(0.1, 10, 44, WIDTH - 20, (0.1, 0.3, 1, 3, 10), is_log=True)
-    y = Axis(60, 100, 310, 50, (60, 70, 80, 90, 100))
-    draw_axes(picture, x, y, "milliseconds of one core per query", "recall of the ten nearest, %")
-    for row in rows:
-        kind = row["vectors"].removeprefix("index ")
-        # 1,000 queries: seconds are milliseconds of a query.
-        place = x.place(row["seconds"]), y.place(100 * row["recall@10"])
-        series = int(kind in ("binary", "ivf", "ivf-pq"))
-        picture.marker(*place, series)
-        is_below = kind == "float16"
-        anchor = "end" if kind in ("float16", "int8") else "start"
-        shift = -9 if anchor == "end" else 9
-        picture.text(place[0] + shift, place[1] + (20 if not is_below else -8), kind, anchor)
-    return picture
-
-
 PICTURES = {
     "map": draw_map,
     "languages": draw_languages,
     "pairs": draw_pairs,
     "training": draw_training,
     "mining": draw_mining,
-    "indexes": draw_indexes,
 }
 
 

@@ -391,10 +391,11 @@ def read_yaml(path: Path) -> Any:
 
     class Loader(yaml.SafeLoader):
         def construct_mapping(self, node: Any, deep: bool = False) -> dict:
-            names = [key.value for key, _ in node.value]
-            repeated = [name for name in names if names.count(name) > 1]
-            if repeated:
-                raise ValueError(f"the key {repeated[0]} occurs twice")
+            names = set()
+            for key, _ in node.value:
+                if key.value in names:
+                    raise ValueError(f"the key {key.value} occurs twice")
+                names.add(key.value)
             return super().construct_mapping(node, deep)
 
     if not path.is_file():
@@ -472,7 +473,7 @@ WORD_WEIGHTS = ("mean", "sum", "idf")
 
 EMBEDDING_FORMATS = ("npy", "parquet", "raw", "safetensors")
 EMBEDDING_DTYPES = ("float32", "float16", "int8", "binary")
-INDEX_KINDS = ("flat", "float16", "int8", "binary", "ivf", "ivf-pq")
+INDEX_KINDS = ("flat", "float16", "int8")
 # Index types for mining, which searches for the k nearest neighbours of every sentence.
 MINING_KINDS = ("flat", "int8", "binary")
 

@@ -73,8 +73,6 @@ PREPARE = (
     "prepare --work {work} --data {text} --filters length,ratio,letters --vocab-size 4000"
     " --workers 1 --valid-size 100 --test-size 9"
 )
-# These have 4 sqrt(n) lists, and every vector is compared with all of them.
-INVERTED = ("ivf", "ivf-pq")
 # For verbs that read stored embeddings, so that they do not compute them again.
 STORED = "--model {work}/vectors"
 PAIRS = "--source {text}.en --target {text}.fr"
@@ -119,8 +117,7 @@ def searching() -> dict[str, Verb]:
     for kind in INDEX_KINDS:
         index = f"{{work}}/{kind}"
         verbs[f"index, {kind}"] = Verb(
-            f"index {STORED} --input {{text}}.en --output {index} --kind {kind}",
-            work=1.5 if kind in INVERTED else 1,
+            f"index {STORED} --input {{text}}.en --output {index} --kind {kind}"
         )
         verbs[f"search, {kind}"] = Verb(
             f"search {STORED} --index {index} --input {{work}}/queries --output {{work}}/found.tsv"

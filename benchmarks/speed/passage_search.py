@@ -20,11 +20,11 @@ from benchmarks.machine import commit, machine
 from benchmarks.script import command_line, lxsr, write_results
 from fairseq_lxsr.embeddings import load
 from fairseq_lxsr.files.lines import read_lines
+from fairseq_lxsr.options import INDEX_KINDS
 from fairseq_lxsr.search import CorpusIndex
 
 MODEL = "lxsr-static"
 K = 10
-KINDS = ("flat", "float16", "int8", "binary")
 # Number of queries before the measurement, which read the files.
 WARM_UP = 30
 
@@ -80,7 +80,7 @@ def main() -> None:
         "--folder", type=Path, required=True, metavar="FOLDER", help="folder of the indexes"
     )
     parser.add_argument(
-        "--kinds", nargs="+", default=KINDS, choices=KINDS, help="kinds (default: all)"
+        "--kinds", nargs="+", default=INDEX_KINDS, choices=INDEX_KINDS, help="kinds (default: all)"
     )
     args = parser.parse_args()
     queries = list(islice(filter(str.strip, read_lines(args.queries)), 500))

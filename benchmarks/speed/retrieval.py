@@ -1,4 +1,4 @@
-"""Time, memory and recall of search and mining, compared with bare matrix products.
+"""Time and memory of search and mining, compared with bare matrix products.
 
 python -m benchmarks.speed.retrieval --output benchmarks/speed/results/retrieval.json \
     --model MODEL --data DIR
@@ -17,7 +17,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -31,8 +30,7 @@ from benchmarks.processes import entry
 from benchmarks.script import alone, command_line, take_turns, write_results
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.files.lines import read_lines
-from fairseq_lxsr.vectors import build_index, mine, nearest_neighbours, normalise_rows, search_index
-from fairseq_lxsr.vectors.index import write_index
+from fairseq_lxsr.vectors import mine, nearest_neighbours, normalise_rows
 
 PRECISIONS = ("float32", "bfloat16")
 # Candidates of a block of a matrix product.
@@ -42,8 +40,6 @@ K = 10
 MINING_K = 4
 # How far the vector of a translation is from that of its source.
 NOISE = 0.8
-# The kinds of indexes, and how many lists of each are searched.
-PROBES = {"flat": (1,), "float16": (1,), "ivf": (8, 32, 128), "ivf-pq": (8, 32, 128)}
 # Seconds between two measurements of the memory.
 INTERVAL = 0.005
 
@@ -174,40 +170,6 @@ def memory(queries: np.ndarray, candidates: np.ndarray) -> list[dict[str, object
                 peak = alone(peak_memory, folder, count, precision)
                 results.append({"precision": precision, "queries": count, "peak MB": peak})
                 print(results[-1], file=sys.stderr)
-    return results
-
-
-def approximate(
-    queries: np.ndarray, candidates: np.ndarray, repeats: int
-) -> list[dict[str, object]]:
-    """Measure time, size and recall of every kind of index.
-
-    Recall is that of the exact nearest neighbour, and of the ten nearest.
-    """
-    _, exact = nearest_neighbours(queries, candidates, K)
-    results: list[dict[str, object]] = []
-    for kind, all_probes in PROBES.items():
-        start = time.perf_counter()
-        index = build_index(candidates, kind)
-        build_seconds = time.perf_counter() - start
-        with tempfile.TemporaryDirectory() as folder:
-            write_index(index, Path(folder) / "index")
-            size = os.path.getsize(f"{folder}/index") / 1e6
-        for probes in all_probes:
-            search = partial(search_index, index, queries, K, probes)
-            seconds = timed({kind: search}, repeats)[kind]
-            _, neighbours = search()
-            shared = [len(np.intersect1d(*rows)) for rows in zip(neighbours, exact, strict=True)]
-            row: dict[str, object] = {
-                "index": kind,
-                "probes": probes if kind.startswith("ivf") else None,
-                "seconds": seconds["median"],
-                "recall of the first": float((neighbours[:, 0] == exact[:, 0]).mean()),
-                "recall of ten": float(np.mean(shared) / K),
-                "build seconds": build_seconds,
-                "MB": size,
-            }
-            results.append(row)
     return results
 
 
@@ -368,13 +330,10 @@ def measure_random(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def measure_model(args: argparse.Namespace) -> dict[str, Any]:
-    """Measure approximate search and bfloat16 with the embeddings of a model."""
+    """Measure bfloat16 with the embeddings of a model."""
     encoder = SentenceEncoder.from_pretrained(args.model)
     vectors = training_vectors(encoder, args.data / "train", args.candidates)
-    queries = translations(vectors[: args.queries])
-    results: dict[str, Any] = {"approximate": approximate(queries, vectors, args.repeats)}
-    title = f"Approximate search among {len(vectors):,} sentences, width {vectors.shape[1]}"
-    show(title, results["approximate"])
+    results: dict[str, Any] = {}
     results["agreement"] = agreement(encoder, args.data / "eval", vectors)
     show("First neighbours that bfloat16 finds differently", [results["agreement"]])
     return results

@@ -23,9 +23,8 @@ from benchmarks.script import command_line, write_results
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.embeddings.codes import Calibration
 from fairseq_lxsr.files.lines import read_lines
-from fairseq_lxsr.options import INDEX_KINDS
 from fairseq_lxsr.vectors import build_index, nearest_neighbours, search_index
-from fairseq_lxsr.vectors.index import write_index
+from fairseq_lxsr.vectors.index import KINDS, write_index
 
 # The number of neighbours.
 K = 10
@@ -83,9 +82,9 @@ class Comparison:
         return row
 
     def index_rows(self) -> list[dict]:
-        """Measure all kinds of `lxsr index`; their size is that of the file with its tables."""
+        """Measure all kinds of `build_index`; their size is that of the file with its tables."""
         rows = []
-        for kind in INDEX_KINDS:
+        for kind in KINDS:
             index = build_index(self.candidates, kind)
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder) / "index"

@@ -121,7 +121,7 @@ def check_edit(args: argparse.Namespace) -> str:
         _check_inputs(args)
     _check_ids(args, edit)
     if edit:
-        _refuse(args, edit, ("kind", "lists", "plain", "truncate_dim", "ray"))
+        _refuse(args, edit, ("kind", "plain", "truncate_dim", "ray"))
     elif not args.model:
         raise InputError("--model is required: specify the model that embeds the sentences")
     return edit

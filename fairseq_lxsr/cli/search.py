@@ -37,7 +37,7 @@ from fairseq_lxsr.cli.options import (
 from fairseq_lxsr.cli.streams import results
 from fairseq_lxsr.errors import InputError, say
 from fairseq_lxsr.files.entities import EntityReader
-from fairseq_lxsr.files.lines import is_blank, peek, read_lines, single_line
+from fairseq_lxsr.files.lines import count_lines, is_blank, read_lines, single_line
 from fairseq_lxsr.files.records import json_line
 from fairseq_lxsr.files.write import atomic_write, refuse_overlap, restore_folder
 from fairseq_lxsr.options import FILE_NAME, file_path
@@ -144,11 +144,10 @@ def add_language_option(parser: argparse.ArgumentParser) -> None:
 
 
 def run_index(args: argparse.Namespace) -> None:
-    from fairseq_lxsr.embeddings import model_files, refuse_idf, width_of
+    from fairseq_lxsr.embeddings import model_files, refuse_idf
     from fairseq_lxsr.files.progress import Progress
     from fairseq_lxsr.search import CorpusIndex
     from fairseq_lxsr.search.passages import with_pieces
-    from fairseq_lxsr.vectors.index import check_kind
 
     edit = check_edit(args)
     models = args.model or []
@@ -163,13 +162,11 @@ def run_index(args: argparse.Namespace) -> None:
         index_in_cluster(args)
         return
     encoder = load_any(args, show_progress=False, truncate_dim=args.truncate_dim)
-    total = count(args.input)
+    total = count_lines(args.input)
     entities = EntityReader(args.entities)
     sentences, ids = read_documents(args, entities)
-    line, lines = peek(sentences)
-    check_kind(args.kind, args.lists, width_of(encoder, first_text(args, line, total)))
     line_counts: Counter[str] = Counter()
-    lines = Progress(counted(lines, line_counts), desc="index", unit=" sentences", disable=None)
+    lines = Progress(counted(sentences, line_counts), total=total, desc="index", unit=" sentences")
     encode = with_pieces(text_embedder(args, total, encoder), encoder, encoder.fingerprint)
     with naming_ids(args):
         index = CorpusIndex.build(
@@ -178,7 +175,6 @@ def run_index(args: argparse.Namespace) -> None:
             encode,
             encoder.fingerprint,
             args.kind,
-            args.lists,
             model_folder(args),
             ids=ids,
             plain=args.plain,
@@ -211,26 +207,24 @@ def _load_embedder(
     args.model = args.model or [index_model(index, args.output)]
     encoder = load_any(args, show_progress=False)
     check_model(index, encoder)
-    embed = text_embedder(args, count(args.input), encoder, counts)
+    embed = text_embedder(args, count_lines(args.input), encoder, counts)
     return with_pieces(embed, encoder, index.fingerprint)
 
 
 def index_in_cluster(args: argparse.Namespace) -> None:
     from fairseq_lxsr.cluster import index_shards
     from fairseq_lxsr.search import CorpusIndex
-    from fairseq_lxsr.vectors.index import check_kind
 
     load = partial(load_any, args, show_progress=False, truncate_dim=args.truncate_dim)
     with workers(args, load) as cluster:
-        total = count(args.input)
+        total = count_lines(args.input)
         entities = EntityReader(args.entities)
-        line, lines = peek(read_documents(args, entities)[0])
-        check_kind(args.kind, args.lists, cluster.width_of(first_text(args, line, total)))
+        sentences, _ = read_documents(args, entities)
         encode = partial(text_embedder, args, total)
         language = args.lang if named_languages(args) else ""
         options = filled(IndexOptions, args, model_folder=model_folder(args), language=language)
         line_counts: Counter[str] = Counter()
-        lines = counted(lines, line_counts)
+        lines = counted(sentences, line_counts)
         report = index_shards(lines, args.output, encode, cluster, options)
     index = CorpusIndex.load(args.output)
     entities.report("lines")
@@ -255,28 +249,6 @@ def model_folder(args: argparse.Namespace) -> str:
     if name.language or name.words:
         return ""
     return str(find_model(name.path).resolve())
-
-
-def count(path: str | None) -> int | None:
-    """Return the number of lines in a file, or None if there is no file or it is a stream."""
-    if not path or not Path(path).is_file():
-        return None
-    return sum(1 for _ in read_lines(path))
-
-
-def first_text(args: argparse.Namespace, line: list[str], total: int | None) -> "Text":
-    """Return the first line of --input as a `Text`, which determines the embedding width.
-
-    Args:
-        args: options of the command line.
-        line: a list with the first line, or an empty list.
-        total: number of lines of --input, if known.
-    """
-    import numpy as np
-
-    from fairseq_lxsr.embeddings import Text
-
-    return Text(line, args.lang, args.input or "", np.arange(len(line)), total)
 
 
 def text_embedder(
@@ -312,7 +284,6 @@ def run_search(args: argparse.Namespace) -> None:
     check_search_options(args)
     refuse_idf(args.model or [])
     index = CorpusIndex.load(args.index)
-    check_probes(args.probes, str(index.config.get("kind", "")))
     check_width(args.truncate_dim, index)
     args.model = args.model or [index_model(index, args.index)]
     outputs = []
@@ -326,13 +297,12 @@ def run_search(args: argparse.Namespace) -> None:
     # Blank queries are skipped, but the others keep their line numbers from the input.
     rows = nonblank_rows(queries, args.input or "the command line")
     text = Text([queries[row] for row in rows], rows=np.array(rows))
-    encode = text_embedder(args, count(args.input), encoder)
+    encode = text_embedder(args, count_lines(args.input), encoder)
     options = filled(SearchOptions, args)
     results_by_query = index.search(
         text,
         encode,
         options.k,
-        options.probes,
         find_reranker(encoder, options),
         read_allowed_ids(args.only_ids),
         ranker=find_passage_ranker(encoder),
@@ -369,14 +339,6 @@ def check_search_options(args: argparse.Namespace) -> None:
         raise InputError("--json already numbers the queries; omit --numbered")
     if args.numbered and not args.output:
         raise InputError("--numbered requires --output; add --output FILE.tsv")
-
-
-def check_probes(probes: int, kind: str) -> None:
-    """Raise an error if --probes is given for an index without inverted lists."""
-    if probes != SearchOptions.probes and not kind.startswith("ivf"):
-        raise InputError(
-            f"--probes {probes} is invalid for an index of kind {kind}, which has no lists; omit it"
-        )
 
 
 def check_width(truncate_dim: int | None, index: "CorpusIndex") -> None:

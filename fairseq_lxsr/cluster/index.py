@@ -23,8 +23,7 @@ from fairseq_lxsr.search.passages import with_pieces
 from fairseq_lxsr.search.resumable import work_folder
 from fairseq_lxsr.search.segment import Segment
 from fairseq_lxsr.search.segment_files import check_description
-from fairseq_lxsr.search.segment_writer import EmbedText, SegmentWriter, trainable_kind
-from fairseq_lxsr.vectors.index import min_rows
+from fairseq_lxsr.search.segment_writer import EmbedText, SegmentWriter
 
 # Description of a finished shard in its folder.
 SEGMENT_CONFIG = "segment.json"
@@ -70,8 +69,7 @@ class IndexShard(ShardTask):
                 for block in blocks(self.shard.lines(), None, first, first_place=first):
                     writer.embed(block, embed)
                 writer.refuse_empty()
-                kind = trainable_kind(self.settings.kind, self.settings.lists, writer.num_rows)
-                segment = {**writer.finish(*kind), "folder": self.output.name}
+                segment = {**writer.finish(self.settings.kind), "folder": self.output.name}
             content = sealed({"width": writer.width, "segment": segment})
             (work / SEGMENT_CONFIG).write_text(json.dumps(content), encoding="utf-8")
         return writer.num_documents
@@ -99,15 +97,9 @@ def index_shards(
         Counts: `sentences`, `shards`, and shards finished by an earlier run (`kept`).
 
     Raises:
-        InputError: if there is no text, or too little text for the index kind.
+        InputError: if there is no text.
     """
     options = options or IndexOptions()
-    min_sentences = min_rows(options.kind, options.lists)
-    if workers.shard_lines < min_sentences:
-        raise InputError(
-            f"shards of {workers.shard_lines:,} lines are too small for an index of kind "
-            f"{options.kind}; expected at least {min_sentences:,} lines per shard"
-        )
     settings = options.settings(workers.model)
     settings_of_shard = {**asdict(settings), "language": options.language}
     num_lines = 0
@@ -126,13 +118,6 @@ def index_shards(
         contents = [task.read() for task in tasks]
         segments = [content["segment"] for content in contents]
         total = sum(segment["documents"] for segment in segments)
-        # A shard with too few sentences for the requested kind is flat; that is an error only if
-        # all shards are too short.
-        if all(segment["kind"] != options.kind for segment in segments):
-            raise InputError(
-                f"{total:,} sentences are too few for an index of kind {options.kind}; expected at "
-                f"least {min_sentences:,} in a shard: use kind flat"
-            )
         config = new_config(settings, segments, contents[0]["width"], num_lines)
         with editing_folder(folder, PATIENCE):
             with atomic_write(folder / INDEX_CONFIG) as stream:

@@ -21,7 +21,7 @@ from fairseq_lxsr.embeddings import (
 from fairseq_lxsr.errors import InputError, check_text_list
 from fairseq_lxsr.files.open import read_unreplaced
 from fairseq_lxsr.files.write import restore_folder
-from fairseq_lxsr.options import FINITE
+from fairseq_lxsr.options import FINITE, INDEX_KINDS
 from fairseq_lxsr.search.documents import Where, checked_where
 from fairseq_lxsr.search.edits import (
     Changes,
@@ -37,6 +37,7 @@ from fairseq_lxsr.search.options import SearchOptions
 from fairseq_lxsr.search.passages import PassageRanker, find_passage_ranker, with_pieces
 from fairseq_lxsr.search.reranker import Reranker
 from fairseq_lxsr.search.retrieval import Matches, Ranking, Retrieval
+from fairseq_lxsr.search.segment_vectors import Mask
 from fairseq_lxsr.search.segment_writer import EmbedText
 from fairseq_lxsr.vectors import check_directions
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
@@ -53,7 +54,7 @@ class Hit:
         sentence: the text of the line.
         id: id of the sentence. In an index without user-defined ids, it is the one-based line
             number.
-        match: in an index of passages, the sentence of the passage that matched best.
+        match: the sentence that matched best, if the text has several.
     """
 
     score: float
@@ -110,6 +111,13 @@ class CorpusIndex:
         """Return the number of sentences."""
         return len(self._stored)
 
+    def __repr__(self) -> str:
+        contents = "one vector each" if self.is_plain else "with words"
+        return (
+            f"<CorpusIndex {self.folder}: {self.config['kind']} index of {len(self):,} texts, "
+            f"{contents}, model {self.fingerprint}>"
+        )
+
     @property
     def config(self) -> dict[str, Any]:
         """Description of the index: its kind, model and sizes."""
@@ -160,7 +168,6 @@ class CorpusIndex:
         encode: EmbedText | Any,
         fingerprint: str = "",
         kind: str = "flat",
-        lists: int | None = None,
         model_folder: str = "",
         first: int = 0,
         truncate_dim: int | None = None,
@@ -179,7 +186,6 @@ class CorpusIndex:
                 function receives them as `embeddings.Text`, which includes their line numbers.
             fingerprint: model fingerprint (default: the encoder's fingerprint).
             kind: index kind; see `vectors.build_index`.
-            lists: number of inverted lists; see `vectors.build_index`.
             model_folder: path of the model, stored for later searches (default: the encoder's
                 folder).
             first: zero-based line index of the first sentence in the corpus.
@@ -196,16 +202,18 @@ class CorpusIndex:
         Raises:
             InputError: if no sentence has a known word, the sentences are a single string, a
                 table, a mapping or a set, the ids do not match the sentences, an id appears twice,
-                the fingerprint is missing, the kind is unknown or invalid for the vectors, or
+                the fingerprint is missing, the kind is unknown, or
                 `folder` exists and is not an index.
         """
         check_text_list("sentences", sentences)
         if ids is not None:
             check_text_list("ids", ids)
+        if kind not in INDEX_KINDS:
+            raise InputError(f"unknown index kind {kind!r}; choose from {', '.join(INDEX_KINDS)}")
         fingerprint, model_folder = _model_of(encode, fingerprint, model_folder)
         if truncate_dim is not None:
             fingerprint = truncated_fingerprint(fingerprint, truncate_dim)
-        settings = IndexSettings(fingerprint, kind, lists, model_folder, plain)
+        settings = IndexSettings(fingerprint, kind, model_folder, plain)
         embed = _embed_function(encode)
 
         def embed_truncated(text: Text) -> FloatArray:
@@ -481,7 +489,6 @@ class CorpusIndex:
         queries: str,
         encode: Any = None,
         k: int = SearchOptions.k,
-        probes: int = SearchOptions.probes,
         reranker: Reranker | None = None,
         where: Where | None = None,
         ranker: PassageRanker | None = None,
@@ -494,7 +501,6 @@ class CorpusIndex:
         queries: Sequence[str],
         encode: Any = None,
         k: int = SearchOptions.k,
-        probes: int = SearchOptions.probes,
         reranker: Reranker | None = None,
         where: Where | None = None,
         ranker: PassageRanker | None = None,
@@ -506,7 +512,6 @@ class CorpusIndex:
         queries: str | Sequence[str],
         encode: Any = None,
         k: int = SearchOptions.k,
-        probes: int = SearchOptions.probes,
         reranker: Reranker | None = None,
         where: Where | None = None,
         ranker: PassageRanker | None = None,
@@ -522,13 +527,12 @@ class CorpusIndex:
             encode: an encoder or a function, see `build`, with the same model; None loads the model
                 that the index records. A number in this position is used as `k`.
             k: number of sentences to find.
-            probes: number of inverted lists to search; see `vectors.search_index`.
             reranker: rescores the best `reranker.depth` sentences, or passages by their best
                 sentence; the best k of these are returned.
             where: ids of the sentences that may be found, for example selected by an application in
                 its own database; ids that are not in the index are ignored. Or a function that
                 takes an id and returns whether its sentence may be found; it is called for all ids.
-                None searches all sentences.
+                None searches all sentences. To use the same ids in several searches, pass `mask`.
             ranker: ranks the passages in an index of passages; None creates a ranker from `encode`,
                 if that is an encoder, or else from the model of the index.
             score_threshold: minimum score of a hit, so that a question without an answer finds
@@ -541,7 +545,7 @@ class CorpusIndex:
             if the query has no known word.
 
         Raises:
-            InputError: if k or probes is less than 1, if the model of `encode` or of the reranker
+            InputError: if k is less than 1, if the model of `encode` or of the reranker
                 differs from the index model, if `encode` is None and the model of the index is
                 missing, if `where` is a single string, or if the threshold is not a finite number.
         """
@@ -549,7 +553,7 @@ class CorpusIndex:
             k = int(encode)
             encode = None
         if isinstance(queries, str):
-            options = (k, probes, reranker, where, ranker, score_threshold)
+            options = (k, reranker, where, ranker, score_threshold)
             return self.search([queries], encode, *options)[0]
         if score_threshold is not None:
             FINITE.check("score_threshold", score_threshold)
@@ -570,7 +574,7 @@ class CorpusIndex:
             ranking = Ranking(ranker, words=True, reranker=reranker)
         retrieval = Retrieval(stored, ranking)
         allowed = None if condition is None else stored.allowed(condition)
-        matches = retrieval.search(text, embeddings, k, probes, allowed)
+        matches = retrieval.search(text, embeddings, k, allowed)
         return _above(_hits(stored, retrieval, matches), score_threshold)
 
     def _check_encoders(
@@ -591,9 +595,19 @@ class CorpusIndex:
                 f"ranker uses model {ranker.model}; use the model of the index"
             )
 
-    def neighbours(
-        self, embeddings: FloatArray, k: int, probes: int = SearchOptions.probes
-    ) -> tuple[FloatArray, IntArray]:
+    def mask(self, where: Where, name: str = "where") -> Mask:
+        """Return a mask that several searches can use as `where`, until the index is edited.
+
+        Args:
+            where: ids or a function; see `search`.
+            name: name of this argument for messages.
+
+        Raises:
+            InputError: if `where` is a single string, or contains an invalid id.
+        """
+        return self._stored.allowed(checked_where(where, name))
+
+    def neighbours(self, embeddings: FloatArray, k: int) -> tuple[FloatArray, IntArray]:
         """Find the k nearest vectors of each query.
 
         Rows are numbered in the order in which sentences were added; rows of deleted sentences
@@ -602,12 +616,11 @@ class CorpusIndex:
         Args:
             embeddings: query embeddings [N, D].
             k: number of neighbours, at most the number of rows.
-            probes: number of inverted lists to search.
 
         Returns:
             Cosines [N, k] in descending order, and rows [N, k]; see `vectors.search_index`.
         """
-        return self._stored.neighbours(embeddings, k, probes)
+        return self._stored.neighbours(embeddings, k)
 
 
 def _hits(stored: IndexFolder, retrieval: Retrieval, matches: Matches) -> list[list[Hit]]:
@@ -628,7 +641,10 @@ def _hits(stored: IndexFolder, retrieval: Retrieval, matches: Matches) -> list[l
         for score, document, row in zip(scores, documents_of_query, rows_of_query, strict=True):
             if document >= 0:
                 line, sentence = sentences[document]
-                hits_of_query.append(Hit(score, line, sentence, ids[document], texts.get(row, "")))
+                match = texts.get(row, "")
+                if match == sentence:
+                    match = ""
+                hits_of_query.append(Hit(score, line, sentence, ids[document], match))
         hits.append(hits_of_query)
     return hits
 

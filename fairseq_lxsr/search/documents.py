@@ -11,14 +11,15 @@ import numpy as np
 from fairseq_lxsr.errors import InputError, check_strings, shown
 from fairseq_lxsr.files.lines import is_blank, single_line
 from fairseq_lxsr.search.resumable import ENCODE_ROWS
+from fairseq_lxsr.search.segment_vectors import Mask
 
 # An id must not contain a control character, because tables have one hit per line.
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
-# Ids of documents, or a function that returns whether a document with an id may be found.
-Where = Collection[str | int] | Callable[[str], bool]
+# Ids of documents, a function that returns whether a document with an id may be found, or a mask.
+Where = Collection[str | int] | Callable[[str], bool] | Mask
 # A validated condition, with ids converted to text.
-Condition = frozenset[str] | Callable[[str], bool]
+Condition = frozenset[str] | Callable[[str], bool] | Mask
 
 
 class IdError(InputError):
@@ -141,16 +142,22 @@ def id_text(value: Any, place: str) -> str:
     return value
 
 
-def checked_where(where: Where) -> Condition:
-    """Validate the condition of a search, and return a set of ids as text, or a function of an id.
+def checked_where(where: Where, name: str = "where") -> Condition:
+    """Validate the condition of a search, and return ids as a set of text.
+
+    Args:
+        where: the condition.
+        name: name of the condition for messages.
 
     Raises:
         InputError: if `where` is a single string, or neither a collection nor a function.
     """
     if callable(where):
         return where
+    if isinstance(where, np.ndarray) and where.dtype == bool:
+        return where
     if isinstance(where, str | bytes) or not isinstance(where, Iterable):
         raise InputError(
-            f"where is {shown(where)}; expected a collection of ids, or a function of an id"
+            f"{name} is {shown(where)}; expected a collection of ids, or a function of an id"
         )
-    return frozenset(id_text(value, "where") for value in where)
+    return frozenset(id_text(value, name) for value in where)

@@ -31,7 +31,7 @@ from fairseq_lxsr.search.index_config import (
 from fairseq_lxsr.search.index_folder import PATIENCE, IndexFolder
 from fairseq_lxsr.search.resumable import ENCODE_ROWS
 from fairseq_lxsr.search.segment import Segment
-from fairseq_lxsr.search.segment_writer import EmbedText, SegmentWriter, trainable_kind
+from fairseq_lxsr.search.segment_writer import EmbedText, SegmentWriter
 
 # A new segment is merged with the previous segment, unless the latter is at least this many times
 # larger. An index of N rows then has at most about log(N) / log(8) segments, and an edit copies few
@@ -383,7 +383,7 @@ class Edit:
         """Append a new segment, unless it is empty, and merge it with small previous segments."""
         if not writer.num_documents:
             return
-        self._segments.append(self._finish(writer, "flat", None))
+        self._segments.append(self._finish(writer, "flat"))
         first = len(self._segments) - 1
         size = writer.num_documents
         while first > 0 and self._may_merge(self._segments[first - 1], size):
@@ -412,7 +412,7 @@ class Edit:
         """
         if len(self._segments) == 1 and not len(self._deleted):
             return False
-        self._merge(0, self._config["kind"], self._config["lists"], embed)
+        self._merge(0, self._config["kind"], embed)
         return True
 
     def commit(self) -> None:
@@ -446,19 +446,17 @@ class Edit:
 
     # -- segments
 
-    def _finish(self, writer: SegmentWriter, kind: str, lists: int | None) -> Segment:
+    def _finish(self, writer: SegmentWriter, kind: str) -> Segment:
         """Write the vectors of a new segment, and open it."""
         mode = (self._folder / INDEX_CONFIG).stat().st_mode & 0o777
-        description = writer.finish(kind, lists, mode)
+        description = writer.finish(kind, mode)
         return Segment(self._folder, description, {**self._config, "width": writer.width})
 
     def _may_merge(self, segment: Segment, size: int) -> bool:
         """Return whether a segment is small enough to be merged with `size` new documents."""
         return segment.vectors.is_flat and segment.num_documents < SIZE_RATIO * size
 
-    def _merge(
-        self, first: int, kind: str, lists: int | None, embed: EmbedText | None = None
-    ) -> None:
+    def _merge(self, first: int, kind: str, embed: EmbedText | None = None) -> None:
         """Merge all segments from index `first` on, without deleted documents."""
         start = sum(segment.num_documents for segment in self._segments[:first])
         with self.new_segment() as writer:
@@ -474,7 +472,7 @@ class Edit:
         self._segments = self._segments[:first]
         if not writer.num_documents:
             return
-        self._segments.append(self._finish(writer, *trainable_kind(kind, lists, writer.num_rows)))
+        self._segments.append(self._finish(writer, kind))
 
     def _write_deleted(self) -> dict[str, str]:
         """Write the numbers of the deleted documents, and return the name and hash of the file."""

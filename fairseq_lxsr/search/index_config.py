@@ -12,6 +12,7 @@ from typing import Any
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.open import open_file
 from fairseq_lxsr.files.records import is_count, parse_json, sealed
+from fairseq_lxsr.options import INDEX_KINDS
 from fairseq_lxsr.search.segment_files import check_description
 
 INDEX_CONFIG = "index.json"
@@ -38,14 +39,12 @@ class IndexSettings:
     Attributes:
         model: fingerprint of the model that computes the embeddings.
         kind: index kind; see `vectors.build_index`.
-        lists: number of inverted lists; see `vectors.build_index`.
         model_folder: path of the model; empty if unknown.
         plain: whether each document is a single vector, and words are not stored.
     """
 
     model: str
     kind: str = "flat"
-    lists: int | None = None
     model_folder: str = ""
     plain: bool = False
 
@@ -122,8 +121,8 @@ def _check_types(config: dict[str, Any]) -> None:
     for name in ("next", "sentences", "width", "lines"):
         if not is_count(config[name]):
             raise TypeError(f"invalid {name}: {config[name]!r:.40}")
-    if config["lists"] is not None and not is_count(config["lists"]):
-        raise TypeError(f"invalid lists: {config['lists']!r:.40}")
+    if config["kind"] not in INDEX_KINDS:
+        raise TypeError(f"invalid kind: {config['kind']!r:.40}")
     deleted = config["deleted"]
     if deleted is not None and not DELETED_NAME.fullmatch(deleted["file"]):
         raise TypeError(f"invalid deleted: {deleted!r:.40}")

@@ -71,7 +71,7 @@ def write_index_folder(
                 writer.embed(block, embed)
                 num_lines = block.next_line
             writer.refuse_empty()
-            segment = writer.finish(settings.kind, settings.lists)
+            segment = writer.finish(settings.kind)
         config = new_config(settings, [segment], writer.width, num_lines, ids is not None)
         (work / INDEX_CONFIG).write_text(config_text(config), encoding="utf-8")
 
@@ -180,7 +180,7 @@ class IndexFolder:
     # -- searching
 
     def neighbours(
-        self, embeddings: FloatArray, k: int, probes: int, allowed: Mask | None = None
+        self, embeddings: FloatArray, k: int, allowed: Mask | None = None
     ) -> tuple[FloatArray, IntArray]:
         """Find the nearest rows of the index; see `search_index`.
 
@@ -189,7 +189,6 @@ class IndexFolder:
         Args:
             embeddings: query embeddings [N, D].
             k: number of neighbours.
-            probes: number of inverted lists to search.
             allowed: mask of the documents that may be found, from the method `allowed`; None for
                 all.
 
@@ -202,19 +201,18 @@ class IndexFolder:
         check_count("k", k, self.num_rows, "vectors in the index")
 
         def search(vectors: SegmentVectors, is_allowed: Mask | None) -> tuple[FloatArray, IntArray]:
-            return vectors.neighbours(embeddings, min(k, vectors.num_rows), probes, is_allowed)
+            return vectors.neighbours(embeddings, min(k, vectors.num_rows), is_allowed)
 
         return self._search_segments(search, embeddings, k, allowed)
 
     def nearest_windows(
-        self, embeddings: FloatArray, k: int, probes: int, allowed: Mask | None = None
+        self, embeddings: FloatArray, k: int, allowed: Mask | None = None
     ) -> tuple[FloatArray, IntArray]:
         """Return cosines and rows of windows near each query; see `SegmentVectors.nearest_windows`.
 
         Args:
             embeddings: query embeddings [N, D].
             k: number of windows.
-            probes: number of inverted lists to search.
             allowed: as for `neighbours`.
 
         Returns:
@@ -222,7 +220,7 @@ class IndexFolder:
         """
 
         def search(vectors: SegmentVectors, is_allowed: Mask | None) -> tuple[FloatArray, IntArray]:
-            return vectors.nearest_windows(embeddings, k, probes, is_allowed)
+            return vectors.nearest_windows(embeddings, k, is_allowed)
 
         return self._search_segments(search, embeddings, CANDIDATES_PER_WINDOW * k, allowed)
 
@@ -267,7 +265,18 @@ class IndexFolder:
         return is_alive
 
     def allowed(self, where: Condition) -> Mask:
-        """Return a mask of the undeleted documents that satisfy a `checked_where` condition."""
+        """Return a mask of the undeleted documents that satisfy a `checked_where` condition.
+
+        Raises:
+            InputError: if the condition is a mask of another size.
+        """
+        if isinstance(where, np.ndarray):
+            if where.shape != self._is_alive.shape:
+                raise InputError(
+                    f"where is a mask {list(where.shape)}; expected {list(self._is_alive.shape)}, "
+                    "from `CorpusIndex.mask` of the index as it is now"
+                )
+            return where & self._is_alive
         if isinstance(where, frozenset):
             is_allowed = np.zeros(self._document_starts[-1], dtype=bool)
             for name in where:
@@ -379,13 +388,10 @@ class IndexFolder:
         """Number of the language of each document in `common_words.LABELS` [N].
 
         A document of which only the script is known counts as one of the most frequent language in
-        that script. If the index does not store languages, all documents count as one language.
+        that script. A plain index does not store languages.
         """
         parts = [segment.languages for segment in self.segments]
-        known_parts = [part for part in parts if part is not None]
-        if len(known_parts) < len(parts) or not parts:
-            return np.zeros(self._document_starts[-1], dtype=np.int64)
-        languages = np.concatenate(known_parts).astype(np.int64)
+        languages = np.concatenate(parts).astype(np.int64)
         sizes = np.bincount(languages[self._is_alive], minlength=len(LABELS))
         most_frequent = np.arange(len(sizes))
         for number in np.argsort(sizes, kind="stable").tolist():

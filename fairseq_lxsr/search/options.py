@@ -50,11 +50,6 @@ class SearchOptions(RerankOption):
     """Options of `CorpusIndex.search`."""
 
     k: int = option("number of sentences to find", 5, at_least(1))
-    probes: int = option(
-        "number of inverted lists to search (ivf); more lists find more neighbours, but are slower",
-        32,
-        at_least(1),
-    )
     threshold: float | None = option(
         "minimum score of a hit; a query without such a hit finds nothing (default: any score)",
         None,
@@ -68,8 +63,7 @@ class IndexOptions:
     """Options for building an index; see `vectors.build_index`.
 
     Attributes:
-        kind: index kind. A segment with too few sentences for it is flat.
-        lists: number of inverted lists; None for min(4 sqrt(N), N // 39) with N sentences.
+        kind: index kind.
         plain: whether each text is a single vector, and words are not stored.
         model_folder: path of the model, stored for later searches.
         language: language of the text, for encoders that depend on it.
@@ -77,17 +71,9 @@ class IndexOptions:
 
     kind: str = option(
         "index type: flat (exact), float16 (finds almost the same as flat, faster, 2.5 D bytes per "
-        "vector), int8 (finds nearly the same, faster, 1.5 D bytes per vector), binary (compares "
-        "signs and rescores the best in int8, fast, 1.1 D bytes per vector), ivf (faster, finds "
-        "nearly all neighbours), ivf-pq (D/8 bytes per vector)",
+        "vector), int8 (finds nearly the same, faster, 1.5 D bytes per vector)",
         "flat",
         INDEX_KINDS,
-    )
-    lists: int | None = option(
-        "number of inverted lists for ivf and ivf-pq (default: 4 sqrt(sentences), at most one list "
-        "per 39 sentences)",
-        None,
-        at_least(1),
     )
     plain: bool = option(
         "store one vector for each text and nothing else; a search then compares only these "
@@ -105,7 +91,7 @@ class IndexOptions:
         """
         from fairseq_lxsr.search.index_config import IndexSettings
 
-        return IndexSettings(model, self.kind, self.lists, self.model_folder, self.plain)
+        return IndexSettings(model, self.kind, self.model_folder, self.plain)
 
 
 @dataclass(frozen=True)

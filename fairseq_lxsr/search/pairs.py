@@ -116,8 +116,9 @@ def score_pairs(
 
     Raises:
         InputError: if the margin requires indexes and none are given, if the model of an index
-            differs from that of `encode`, if the widths of the sides differ, or if an embedding
-            contains NaN or infinity. The error is raised when the first block is requested.
+            differs from that of `encode`, if an index has several vectors for a text, if the widths
+            of the sides differ, or if an embedding contains NaN or infinity. The error is raised
+            when the first block is requested.
     """
     options = options or PairScoring()
     if options.margin != "absolute" and indexes is None:
@@ -127,6 +128,11 @@ def score_pairs(
         )
     for index in indexes or ():
         index.check_model(encode.encoder)
+        if index.num_passages:
+            raise InputError(
+                f"{index.folder}: {index.num_passages:,} texts have several vectors; margins need "
+                "one vector per sentence: build the index with --plain"
+            )
     for block in _blocks(pairs):
         source = encode.embed([pair[0] for pair in block], 0)
         target = encode.embed([pair[1] for pair in block], 1)

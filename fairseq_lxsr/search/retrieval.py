@@ -84,7 +84,7 @@ class Candidates:
 class Retrieval:
     """Searches an open index.
 
-        matches = Retrieval(stored, Ranking(words=True)).search(queries, embeddings, k=5, probes=32)
+        matches = Retrieval(stored, Ranking(words=True)).search(queries, embeddings, k=5)
 
     Args:
         stored: an open index.
@@ -102,7 +102,6 @@ class Retrieval:
         queries: Sequence[str],
         embeddings: FloatArray,
         k: int,
-        probes: int,
         allowed: Mask | None = None,
     ) -> Matches:
         """Find the k best documents of each query.
@@ -111,14 +110,12 @@ class Retrieval:
             queries: N queries.
             embeddings: embeddings of the queries [N, D].
             k: number of documents.
-            probes: number of inverted lists to search.
             allowed: mask of the documents that may be found; None for all.
 
         Raises:
-            InputError: if k or probes is less than 1, or the reranker would rescore less than k.
+            InputError: if k is less than 1, or the reranker would rescore less than k.
         """
         check_count("k", k)
-        check_count("probes", probes)
         depth = k
         if self._reranker:
             self._reranker.check_depth(k)
@@ -127,18 +124,20 @@ class Retrieval:
         if not depth or not queries:
             empty = np.empty((len(queries), 0))
             return Matches(empty, empty.astype(np.int64), empty.astype(np.int64))
-        if self._pieces or self._words or self._stored.has_windows:
-            matches = self._rank_windows(queries, embeddings, depth, probes, allowed)
+        if self._stored.has_windows:
+            matches = self._rank_windows(queries, embeddings, depth, allowed)
         else:
             # The cosine is the score, so the nearest rows need no ranking.
 
             def search(vectors: FloatArray) -> tuple[FloatArray, IntArray]:
-                return self._stored.neighbours(vectors, depth, probes, allowed)
+                return self._stored.neighbours(vectors, depth, allowed)
 
             cosines, rows = _search_known(search, embeddings, depth)
             matches = Matches(cosines, rows, rows)
         if self._reranker:
-            matches = self._rerank(self._reranker, queries, matches)
+            # A query without a known word has no word pieces to compare.
+            is_known = np.asarray(embeddings.any(axis=1))
+            matches = self._rerank(self._reranker, queries, matches, is_known)
         return Matches(matches.scores[:, :k], matches.documents[:, :k], matches.rows[:, :k])
 
     def row_texts(self, rows: IntArray) -> list[str]:
@@ -153,9 +152,16 @@ class Retrieval:
             for document, (start, stop) in zip(documents.tolist(), spans, strict=True)
         ]
 
-    def _rerank(self, reranker: Reranker, queries: Sequence[str], matches: Matches) -> Matches:
+    def _rerank(
+        self, reranker: Reranker, queries: Sequence[str], matches: Matches, is_known: Mask
+    ) -> Matches:
         """Sort documents by the scores of a reranker, which compares the best row of each."""
-        scores = reranker.scores(queries, self.row_texts, matches.scores, matches.rows)
+        scores = matches.scores.astype(np.float64)
+        if is_known.any():
+            known_queries = [queries[number] for number in np.flatnonzero(is_known).tolist()]
+            scores[is_known] = reranker.scores(
+                known_queries, self.row_texts, matches.scores[is_known], matches.rows[is_known]
+            )
         order = np.argsort(-scores, axis=1, kind="stable")
         return Matches(
             np.take_along_axis(scores, order, axis=1),
@@ -170,7 +176,6 @@ class Retrieval:
         queries: Sequence[str],
         embeddings: FloatArray,
         k: int,
-        probes: int,
         allowed: Mask | None,
     ) -> Matches:
         """Find the k best documents of each query by the scores of their windows."""
@@ -183,7 +188,7 @@ class Retrieval:
             vectors = self._pieces.query_vectors(query_ids, embeddings)
 
         def search(vectors: FloatArray) -> tuple[FloatArray, IntArray]:
-            return self._stored.nearest_windows(vectors, depth, probes, allowed)
+            return self._stored.nearest_windows(vectors, depth, allowed)
 
         all_cosines, all_rows = _search_known(search, vectors, CANDIDATES_PER_WINDOW * depth)
         scores = np.full((len(queries), k), -np.inf)

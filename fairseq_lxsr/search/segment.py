@@ -36,6 +36,7 @@ from fairseq_lxsr.search.segment_files import (
 )
 from fairseq_lxsr.search.segment_vectors import Mask, SegmentVectors
 from fairseq_lxsr.search.window_pieces import WindowPieces, joined_ranges, sentence_rows
+from fairseq_lxsr.text.common_words import LABELS
 from fairseq_lxsr.vectors import read_index
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
@@ -51,8 +52,8 @@ class Segment:
         vectors: the vectors of the rows.
         num_documents: number of documents, including deleted documents.
         num_rows: number of rows.
-        languages: number of the language of each document in `common_words.LABELS` [N]; None if
-            not stored.
+        languages: number of the language of each document in `common_words.LABELS` [N]; a
+            plain index has none.
     """
 
     def __init__(self, index_path: Path, description: dict[str, Any], config: dict[str, Any]):
@@ -90,6 +91,8 @@ class Segment:
             self._rows: IntArray | None = None
             if not config["plain"]:
                 self._rows = map_numbers(streams[ROWS_FILE], (self.num_rows, 3))
+                self.languages = self._open_languages(streams[LANGUAGES_FILE])
+                self._postings = self._open_postings([streams[name] for name in LEXICAL_FILES])
             sketch = None
             if description["sketch"]:
                 sketch = read_index(streams[SKETCH_FILE])
@@ -97,13 +100,6 @@ class Segment:
             if description["pieces"]:
                 self._piece_ends = map_numbers(streams[PIECE_ENDS_FILE], (self.num_rows,))
                 self._pieces = map_file(streams[PIECES_FILE])
-            self.languages: NDArray[np.uint8] | None = None
-            if LANGUAGES_FILE in streams:
-                languages = map_numbers(streams[LANGUAGES_FILE], (self.num_documents,), np.uint8)
-                self.languages = languages
-            self._postings: Postings | None = None
-            if not config["plain"]:
-                self._postings = self._open_postings([streams[name] for name in LEXICAL_FILES])
         self._check_sizes(index)
         self.vectors = SegmentVectors(index, sketch, self._rows)
         if sketch is not None:
@@ -171,6 +167,16 @@ class Segment:
                 "the index again"
             )
 
+    def _open_languages(self, stream: BinaryIO) -> NDArray[np.uint8]:
+        # A copy, because another program may overwrite the file.
+        languages = np.array(map_numbers(stream, (self.num_documents,), np.uint8))
+        if languages.max(initial=0) >= len(LABELS):
+            raise InputError(
+                f"{stream.name}: language {languages.max()}; expected 0 to {len(LABELS) - 1}: "
+                "build the index again"
+            )
+        return languages
+
     def _open_postings(self, streams: Sequence[BinaryIO]) -> Postings:
         terms = map_numbers(streams[0], (2, None))
         num_postings = int(terms[1, -1]) if terms.size else 0
@@ -188,8 +194,7 @@ class Segment:
 
     @property
     def postings(self) -> Postings:
-        """Terms of the documents; a plain index has none."""
-        assert self._postings is not None
+        """Terms of the documents for BM25; a plain index has none."""
         self._check_not_overwritten(*LEXICAL_FILES)
         return self._postings
 

@@ -69,14 +69,13 @@ class SegmentVectors:
         return np.append(self.window_starts[1:], self.num_rows)
 
     def neighbours(
-        self, embeddings: FloatArray, k: int, probes: int, allowed: Mask | None
+        self, embeddings: FloatArray, k: int, allowed: Mask | None
     ) -> tuple[FloatArray, IntArray]:
         """Find the nearest rows of the segment; see `search_index`.
 
         Args:
             embeddings: query embeddings [N, D].
             k: number of neighbours, at most the number of rows.
-            probes: number of inverted lists to search.
             allowed: mask of the documents that may be found; None for all.
 
         Returns:
@@ -93,7 +92,7 @@ class SegmentVectors:
                 parts.append(self._sketched_neighbours(block, k, depth, allowed))
             cosines, rows = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         else:
-            cosines, rows = search_index(self.index, embeddings, k, probes, allowed)
+            cosines, rows = search_index(self.index, embeddings, k, allowed)
         return cosines, rows
 
     def _sketch_depth(self, k: int, allowed: Mask | None) -> int:
@@ -137,19 +136,18 @@ class SegmentVectors:
         return RoundedRows(self.index.rows, self.window_starts)
 
     def nearest_windows(
-        self, embeddings: FloatArray, k: int, probes: int, allowed: Mask | None
+        self, embeddings: FloatArray, k: int, allowed: Mask | None
     ) -> tuple[FloatArray, IntArray]:
         """Find candidate rows for a ranking of k windows per query.
 
         The vectors of windows are compared first: exactly in a flat segment, and with the sketch
         if the vectors are rounded. Of the nearest 4 k windows, all rows are compared, and the best
-        row is returned. A segment with inverted lists, or with few rounded vectors, compares all
-        rows instead. It returns the nearest 4 k rows, of which several may belong to one window.
+        row is returned. A segment with few rounded vectors compares all rows instead. It returns
+        the nearest 4 k rows, of which several may belong to one window.
 
         Args:
             embeddings: query embeddings [N, D].
             k: number of windows to rank.
-            probes: number of inverted lists to search.
             allowed: mask of the documents that may be found; None for all.
 
         Returns:
@@ -157,7 +155,7 @@ class SegmentVectors:
         """
         if not self.is_flat and self._sketch is None:
             depth = min(CANDIDATES_PER_WINDOW * k, self.num_rows)
-            return self.neighbours(embeddings, depth, probes, allowed)
+            return self.neighbours(embeddings, depth, allowed)
         if allowed is not None and self._spans is not None:
             allowed = allowed[self._spans[self.window_starts, 0]]
         depth = min(CANDIDATES_PER_WINDOW * k, len(self.window_starts))

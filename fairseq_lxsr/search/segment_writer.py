@@ -37,15 +37,11 @@ from fairseq_lxsr.search.window_pieces import (
 )
 from fairseq_lxsr.text.common_words import LABELS, guess_language
 from fairseq_lxsr.vectors import build_index, check_directions, write_index
-from fairseq_lxsr.vectors.index import MIN_SKETCH_ROWS, build_sketch, min_rows
+from fairseq_lxsr.vectors.index import MIN_SKETCH_ROWS, build_sketch
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 # Vectors that have not been indexed yet; the file is removed at the end.
 RAW_VECTORS_FILE = "vectors.raw"
-# Kinds with a sketch: those that compare a query with all vectors, which they can return. If each
-# document has one row, the kind `binary` finds its candidates by the signs of the vectors.
-SKETCHED_KINDS = ("float16", "int8")
-SKETCHED_KINDS_OF_WINDOWS = ("float16", "int8", "binary")
 # Narrower vectors have no sketch if each document has one row: 4 bits a dimension are too coarse
 # for them, and comparing all of them is fast.
 MIN_SKETCHED_WIDTH = 32
@@ -58,7 +54,7 @@ class SegmentWriter:
 
         with SegmentWriter(folder) as writer:
             writer.embed(block, embed)
-            description = writer.finish("flat", None)
+            description = writer.finish("flat")
 
     Args:
         folder: existing output folder, named as in index.json.
@@ -196,12 +192,11 @@ class SegmentWriter:
             check_directions(embeddings, text.where)
         raise InputError("no text to index; expected one sentence per line")
 
-    def finish(self, kind: str, lists: int | None, mode: int | None = None) -> dict[str, Any]:
+    def finish(self, kind: str, mode: int | None = None) -> dict[str, Any]:
         """Index the vectors, and write the remaining files.
 
         Args:
             kind: index kind; see `vectors.build_index`.
-            lists: number of inverted lists; see `vectors.build_index`.
             mode: permissions of the files; None for the default of the process.
 
         Returns:
@@ -210,7 +205,7 @@ class SegmentWriter:
         self._files.close()
         raw_file = self.folder / RAW_VECTORS_FILE
         vectors = np.memmap(raw_file, dtype=np.float32, mode="r", shape=(self.num_rows, self.width))
-        write_index(build_index(vectors, kind, lists), self.folder / VECTORS_FILE)
+        write_index(build_index(vectors, kind), self.folder / VECTORS_FILE)
         has_sketch = self._write_sketch(vectors, kind)
         # Some systems do not remove a file that is still mapped.
         del vectors
@@ -249,22 +244,17 @@ class SegmentWriter:
 
     def _write_sketch(self, vectors: FloatArray, kind: str) -> bool:
         """Write the sketch, if the segment needs one; return whether it does."""
-        kinds = SKETCHED_KINDS_OF_WINDOWS if not self._plain else SKETCHED_KINDS
-        if kind not in kinds:
+        if kind == "flat":
             return False
+        if self._plain and self.width < MIN_SKETCHED_WIDTH:
+            return False
+        rows = np.arange(self.num_rows)
         if not self._plain:
-            vectors = vectors[find_windows(*np.concatenate(self._rows).T)]
-        elif self.width < MIN_SKETCHED_WIDTH:
+            rows = find_windows(*np.concatenate(self._rows).T)
+        if len(rows) < MIN_SKETCH_ROWS:
             return False
-        if len(vectors) < MIN_SKETCH_ROWS:
-            return False
-        write_index(build_sketch(vectors), self.folder / SKETCH_FILE)
+        write_index(build_sketch(vectors, rows), self.folder / SKETCH_FILE)
         return True
-
-
-def trainable_kind(kind: str, lists: int | None, num_rows: int) -> tuple[str, int | None]:
-    """Return the kind and lists of a segment: flat if it has too few rows to train another kind."""
-    return ("flat", None) if num_rows < min_rows(kind, lists) else (kind, lists)
 
 
 def _split(sentences: Sequence[str]) -> tuple[IntArray, list[str]]:

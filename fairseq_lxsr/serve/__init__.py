@@ -1,5 +1,6 @@
 """HTTP server for embeddings and search (`lxsr serve`), compatible with OpenAI clients."""
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +40,18 @@ class Origin(Allowed):
 
     def __str__(self) -> str:
         return "* or SCHEME://HOST[:PORT] without a path, the format that browsers send"
+
+
+class HostHeader(Allowed):
+    """Host names without a port, in the format of the Host header, and `*`."""
+
+    def __contains__(self, value: Any) -> bool:
+        if not isinstance(value, str):
+            return False
+        return value == "*" or bool(re.fullmatch(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]", value))
+
+    def __str__(self) -> str:
+        return "* or a host name or address without a port, the format that clients send"
 
 
 @dataclass(frozen=True)
@@ -89,6 +102,15 @@ class ServeOptions:
         Origin(),
         nargs="+",
         metavar="ORIGIN",
+    )
+    allow_host: tuple[str, ...] = option(
+        "host names by which clients may address the server, such as search.example.org, in "
+        "addition to names of this machine; * allows every name (default: none if HOST is a local "
+        "address, else every name)",
+        (),
+        HostHeader(),
+        nargs="+",
+        metavar="NAME",
     )
     allow_edits: bool = option(
         "let clients with the API key add, update and delete sentences of the index (default: no)",

@@ -6,13 +6,13 @@ import contextlib
 import hmac
 import ipaddress
 import logging
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
-import orjson
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -25,7 +25,6 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
@@ -33,16 +32,28 @@ from starlette.types import Message, Receive, Scope, Send
 from fairseq_lxsr import __version__
 from fairseq_lxsr.embeddings import Text
 from fairseq_lxsr.encoder import SentenceEncoder
-from fairseq_lxsr.errors import InputError, first_line, shown
+from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.files.lines import single_line
 from fairseq_lxsr.options import FINITE, at_least
 from fairseq_lxsr.search import CorpusIndex, Hit, SearchOptions
-from fairseq_lxsr.search.corpus import hit_fields
-from fairseq_lxsr.search.passages import find_passage_ranker
+from fairseq_lxsr.search.passages import find_passage_ranker, with_pieces
+from fairseq_lxsr.search.segment_vectors import Mask
 from fairseq_lxsr.search.splitting import passage_rows
 from fairseq_lxsr.serve import CONNECTION, MEBIBYTE, MODEL_TOKENS, ServeOptions
+from fairseq_lxsr.serve.fields import (
+    check_names,
+    checked_ids,
+    checked_texts,
+    is_blank,
+    parse_object,
+    refuse_blank,
+    replace_half_characters,
+)
+from fairseq_lxsr.serve.hits import checked_hit_fields, hit_values
 from fairseq_lxsr.serve.live import LiveIndex, embedded_texts
+from fairseq_lxsr.serve.openapi import description
 from fairseq_lxsr.serve.queue import BATCH_TEXTS, EncodingQueue, TextVectors
+from fairseq_lxsr.serve.rerank import RerankRequest, rerank
 from fairseq_lxsr.serve.responses import (
     RequestError,
     TrackedResponse,
@@ -56,6 +67,7 @@ from fairseq_lxsr.text.tokenizer import MASK, SPECIAL, UNK
 from fairseq_lxsr.vectors.rows import FloatArray, unit_rows
 
 logger = logging.getLogger(__name__)
+SEARCH_FIELDS = ("query", "k", "only_ids", "score_threshold", "fields", "model")
 # Maximum number of hits per query.
 MAX_HITS = 1000
 # Maximum number of hits per query if a request contains the maximum number of queries.
@@ -70,7 +82,9 @@ NUMBER_BYTES = 12
 HIT_BYTES = 200
 # Status that is never sent. It counts requests whose client has disconnected, as in nginx.
 CLOSED_STATUS = 499
-LOCAL_NAMES = ["localhost", "127.0.0.1", "::1", "[::1]"]
+# Endpoints that require no key and ignore the limit of concurrent requests.
+OPEN_PATHS = ("/health", "/openapi.json")
+LOCAL_NAMES = ["localhost", "127.0.0.1", "[::1]"]
 Handler = Callable[[Request], Awaitable[TrackedResponse]]
 
 
@@ -111,6 +125,7 @@ class Service:
         self.live = None if index is None else LiveIndex(index, encoder)
         # Default and maximum number of dimensions of the returned embeddings.
         self.width = options.truncate_dim or encoder.output_dim
+        self.hosts = host_names(options)
         self.running = 0
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
@@ -146,7 +161,11 @@ class Service:
             ("GET", "/metrics", self.metrics),
             ("GET", "/v1/models", self.models),
             ("GET", "/v1/models/{name:path}", self.model),
+            ("GET", "/openapi.json", self.openapi),
             ("POST", "/v1/embeddings", self.embeddings),
+            ("POST", "/v1/rerank", self.rerank),
+            ("POST", "/v2/rerank", self.rerank),
+            ("POST", "/api/embed", self.ollama_embed),
         ]
         if self.live is not None:
             endpoints.append(("POST", "/search", self.search))
@@ -155,6 +174,8 @@ class Service:
                 endpoints.append(("POST", "/index/update", self.update))
                 endpoints.append(("POST", "/index/delete", self.delete))
                 endpoints.append(("POST", "/index/compact", self.compact))
+        self.paths = [f"{method} {path.replace(':path', '')}" for method, path, _ in endpoints]
+        self.description = description(self.paths)
         routes = []
         for method, path, handler in endpoints:
             routes.append(Route(path, Endpoint(self, path, handler), methods=[method]))
@@ -169,7 +190,7 @@ class Service:
         return app
 
     def middleware(self) -> list[Middleware]:
-        """Return the middleware that checks the Origin and Host headers."""
+        """Return the middleware that checks the Origin header."""
         checks = []
         if self.options.allow_origin:
             checks.append(
@@ -180,12 +201,6 @@ class Service:
                     allow_headers=["*"],
                     allow_private_network=True,
                 )
-            )
-        # A web page may reach this machine through the page's own host name (DNS rebinding).
-        if is_local(self.options.host):
-            names = [*LOCAL_NAMES, self.options.host]
-            checks.append(
-                Middleware(TrustedHostMiddleware, allowed_hosts=names, www_redirect=False)
             )
         return checks
 
@@ -200,15 +215,29 @@ class Service:
             yield
         self.queue.close()
 
+    def check_host(self, request: Request) -> None:
+        """Raise an error if a request names a host that is not a name of this server.
+
+        A web page may reach this machine through the page's own host name (DNS rebinding). Browsers
+        always send a name, but health checks of proxies may not.
+        """
+        name = host_name(request.headers.get("host", ""))
+        if name and self.hosts and name not in self.hosts:
+            raise RequestError(
+                400,
+                f"Host {shown(name)} is not a name of this server; expected {self.options.host}, "
+                "or a name from --allow-host",
+            )
+
     def admit(self, request: Request) -> None:
         """Raise an error if the API key is wrong, or if there are too many concurrent requests."""
         key = self.options.api_key
-        authorization = request.headers.get("authorization", "").encode("latin-1")
-        scheme, _, sent_key = authorization.partition(b" ")
         # Compare in constant time, so that the response time does not reveal the key.
-        is_right = hmac.compare_digest(sent_key.strip(), (key or "").encode())
-        if key and not (scheme.lower() == b"bearer" and is_right):
-            raise RequestError(401, "missing or wrong API key; send `Authorization: Bearer KEY`")
+        if key and not hmac.compare_digest(sent_key(request), key.encode()):
+            raise RequestError(
+                401,
+                "missing or wrong API key; send `Authorization: Bearer KEY`, or `api-key: KEY`",
+            )
         if self.running > self.options.max_requests:
             raise RequestError(
                 503,
@@ -223,17 +252,22 @@ class Service:
         # counters.
         self.requests.labels("other", status).inc()
         path = request.url.path
-        paths = "POST /v1/embeddings, GET /v1/models, /health, /metrics"
-        if self.live:
-            paths += ", POST /search"
-        advice = f"expected {paths}"
+        advice = f"expected {', '.join(self.paths)}"
         if path == "/search" and not self.live:
             advice = "start the server with --index FOLDER"
         elif path.startswith("/index/") and not self.options.allow_edits:
             advice = "start the server with --index FOLDER and --allow-edits"
-        response = refusal(RequestError(status, f"{request.method} {shown(path)}; {advice}"))
+        message = f"{request.method} {shown(path)}; {advice}"
+        response = refusal(RequestError(status, message), path)
         response.headers.update(getattr(error, "headers", None) or {})
         return response
+
+    def without_paths(self, message: str) -> str:
+        """Return a message without the path of the index, which clients need not know."""
+        if self.live is None:
+            return message
+        folder = self.live.folder
+        return message.replace(str(folder.resolve()), "index").replace(str(folder), "index")
 
     async def health(self, request: Request) -> TrackedResponse:
         """Report the status, the model and the size of the index."""
@@ -247,6 +281,10 @@ class Service:
             "fingerprint": self.encoder.fingerprint,
         }
         return as_json({"status": "ok", **model, **sentences})
+
+    async def openapi(self, request: Request) -> TrackedResponse:
+        """Describe the endpoints in the format of OpenAPI."""
+        return as_json(self.description)
 
     async def metrics(self, request: Request) -> TrackedResponse:
         """Return the counters in the format of Prometheus."""
@@ -272,51 +310,68 @@ class Service:
         """Embed texts. Embeddings are truncated to `dimensions`, then scaled to unit length."""
         fields = await self.body(request)
         self.check_model(fields)
-        encoding, width = self.embedding_options(fields)
-        texts = await self.texts_of(fields.get("input"))
-        embedded = await self.queue.embed(texts)
-        head = self.embedding_head(texts, embedded)
-        rows = embedded.embeddings[:, :width]
-        if len(texts) > BATCH_TEXTS:
-            # Run in the encoder thread, so that the event loop can serve other requests.
-            rows = await self.queue.run(unit_rows, rows)
-        else:
-            rows = unit_rows(rows)
-        return embeddings_as_json(head, rows.astype("<f4", copy=False), encoding)
-
-    def embedding_options(self, fields: dict[str, Any]) -> tuple[str, int]:
-        """Return the requested encoding and number of dimensions."""
         encoding = fields.get("encoding_format", "float")
-        width = fields.get("dimensions", self.width)
         if encoding not in ("float", "base64"):
             raise RequestError(
                 400,
                 f"encoding_format is {shown(encoding)}; expected float or base64",
                 "encoding_format",
             )
+        head, rows = await self.embed_input(fields)
+        pieces = head.pop("pieces")
+        usage = {"prompt_tokens": pieces, "total_tokens": pieces}
+        return embeddings_as_json({"object": "list", **head, "usage": usage}, rows, encoding)
+
+    async def ollama_embed(self, request: Request) -> TrackedResponse:
+        """Embed texts, in the format of Ollama."""
+        start = time.perf_counter_ns()
+        fields = await self.body(request)
+        if isinstance(fields.get("model"), str):
+            fields["model"] = fields["model"].removesuffix(":latest")
+        self.check_model(fields)
+        head, rows = await self.embed_input(fields)
+        if fields.get("truncate") is False and "cut" in head:
+            raise RequestError(
+                400, f"input[{head['cut'][0]}] is too long for the model; shorten it", "truncate"
+            )
+        head["prompt_eval_count"] = head.pop("pieces")
+        head["load_duration"] = 0
+        head["total_duration"] = time.perf_counter_ns() - start
+        step = max(1, PART_BYTES // (NUMBER_BYTES * rows.shape[1]))
+        return list_as_json(
+            head, "embeddings", len(rows), step, lambda i, j: list(rows[i:j]), rows.nbytes
+        )
+
+    async def embed_input(self, fields: dict[str, Any]) -> tuple[dict[str, Any], FloatArray]:
+        """Embed the texts in the field `input`.
+
+        Returns:
+            The other fields of the response, with the number of word pieces as `pieces`, and the
+            embeddings [N, D].
+        """
+        width = fields.get("dimensions", self.width)
         if type(width) is not int or not 1 <= width <= self.width:
             raise RequestError(
                 400,
                 f"dimensions is {shown(width)}; expected 1 to {self.width}",
                 "dimensions",
             )
-        return encoding, width
-
-    def embedding_head(self, texts: list[str], embedded: TextVectors) -> dict[str, Any]:
-        """Return the fields of a response other than the embeddings."""
+        texts = await self.texts_of(fields.get("input"))
+        embedded = await self.queue.embed(texts)
         empty = np.flatnonzero(~embedded.embeddings.any(axis=1)).tolist()
         self.check_empty(texts, empty)
-        pieces = int(embedded.lengths.sum())
-        head: dict[str, Any] = {
-            "object": "list",
-            "model": self.name,
-            "usage": {"prompt_tokens": pieces, "total_tokens": pieces},
-        }
+        head: dict[str, Any] = {"model": self.name, "pieces": int(embedded.lengths.sum())}
         if empty:
             head["empty"] = empty
         if cut := self.cut_texts(embedded):
             head["cut"] = cut
-        return head
+        rows = embedded.embeddings[:, :width]
+        if len(texts) > BATCH_TEXTS:
+            # Run in the encoder thread, so that the event loop can serve other requests.
+            rows = await self.queue.run(unit_rows, rows)
+        else:
+            rows = unit_rows(rows)
+        return head, rows.astype("<f4", copy=False)
 
     def cut_texts(self, embedded: TextVectors) -> list[int]:
         """Return the indices of the truncated texts, and add their number to the counter."""
@@ -345,18 +400,28 @@ class Service:
                     "input",
                 )
 
+    async def rerank(self, request: Request) -> TrackedResponse:
+        """Score `documents` for `query`, in the format of Cohere and Jina."""
+        fields = await self.body(request)
+        self.check_model(fields)
+        rerank_request = RerankRequest.parse(fields, self.options.max_inputs)
+        response = await rerank(rerank_request, self.encoder, self.queue)
+        return as_json({"model": self.name, **response})
+
     async def search(self, request: Request) -> TrackedResponse:
         """Search the index for the `k` best sentences for `query`, which is one text or several."""
         fields = await self.body(request)
         self.check_model(fields)
-        check_names(fields, "query", "k", "only_ids", "score_threshold", "model")
+        check_names(fields, *SEARCH_FIELDS)
         k = checked_k(fields)
         queries = checked_texts(fields.get("query"), "query", self.options.max_inputs)
         refuse_blank(queries, "query")
         index = self.open_index()
-        where = fields.get("only_ids")
-        if where is not None:
-            where = checked_ids(where, "only_ids")
+        hit_fields = checked_hit_fields(fields.get("fields"), index.config["ids"])
+        where = None
+        if (only_ids := fields.get("only_ids")) is not None:
+            # Checking a million ids takes a second, so do it once and in a thread.
+            where = await asyncio.to_thread(allowed_documents, index, only_ids)
         refuse_too_many_hits(len(queries), k, self.options.max_inputs)
         score_threshold = checked_threshold(fields)
         ranker = find_passage_ranker(self.encoder)
@@ -374,10 +439,8 @@ class Service:
         if cut := self.cut_texts(embedded):
             head["cut"] = cut
 
-        has_ids = index.config["ids"]
-
         def results(start: int, end: int) -> list[dict[str, Any]]:
-            return [result_of(queries[row], hits[row], has_ids) for row in range(start, end)]
+            return [result_of(queries[row], hits[row], hit_fields) for row in range(start, end)]
 
         size = sum(len(hit.sentence) + HIT_BYTES for hits_of_query in hits for hit in hits_of_query)
         step = max(1, HITS_IN_PART // k)
@@ -391,15 +454,10 @@ class Service:
         Only a few queries are searched at a time, so that other requests can be served in between,
         and a search ends soon after its time limit.
         """
-        # The embedding of a query without a known word is zero, so it finds nothing.
-        rows_with_words = np.flatnonzero(embeddings.any(axis=1))
-        hits: list[list[Hit]] = [[] for _ in queries]
-        for start in range(0, len(rows_with_words), QUERIES_AT_ONCE):
-            rows = rows_with_words[start : start + QUERIES_AT_ONCE]
-            texts = [queries[row] for row in rows]
-            some_hits = await self.queue.run(search, texts, embeddings[rows])
-            for row, hits_of_query in zip(rows.tolist(), some_hits, strict=True):
-                hits[row] = hits_of_query
+        hits: list[list[Hit]] = []
+        for start in range(0, len(queries), QUERIES_AT_ONCE):
+            part = slice(start, start + QUERIES_AT_ONCE)
+            hits += await self.queue.run(search, queries[part], embeddings[part])
         return hits
 
     def open_index(self) -> CorpusIndex:
@@ -439,15 +497,17 @@ class Service:
     async def compact(self, request: Request) -> TrackedResponse:
         """Merge the segments of the index."""
         check_names(await self.body(request))
-        return await self.edit("compacted", lambda index: index.compact(self.encoder.encode))
+        return await self.edit("compacted", lambda index: index.compact(self.encoder))
 
     async def embed_documents(self, texts: list[str]) -> Callable[[Text], Any]:
         """Embed texts in the queue, and return a function that looks up their embeddings."""
         lines = [single_line(text) for text in texts]
-        if not self.open_index().is_plain:
+        index = self.open_index()
+        if not index.is_plain:
             lines = [line[start:stop] for line in lines for start, stop in passage_rows(line)]
         embedded = await self.queue.embed(lines)
-        return embedded_texts(lines, embedded.embeddings)
+        embed = embedded_texts(lines, embedded.embeddings)
+        return with_pieces(embed, self.encoder, index.fingerprint)
 
     async def edit(
         self, result: str, change: Callable[[CorpusIndex], int | None]
@@ -466,6 +526,11 @@ class Service:
 
     async def body(self, request: Request) -> dict[str, Any]:
         """Read the JSON object of a request."""
+        encoding = request.headers.get("content-encoding") or "identity"
+        if encoding.lower() != "identity":
+            raise RequestError(
+                415, f"Content-Encoding {shown(encoding)}; send the request without compression"
+            )
         limit = self.options.max_body * MEBIBYTE
         # Count the received bytes, because the declared content length may be wrong.
         content = bytearray()
@@ -479,14 +544,12 @@ class Service:
                 )
         self.waiting.release(request.state.deadline)
         try:
-            fields = orjson.loads(content)
-        except orjson.JSONDecodeError as error:
-            raise RequestError(400, f"the request is not JSON: {first_line(error):.80}") from None
-        if not isinstance(fields, dict):
-            raise RequestError(
-                400, f"the request is {shown(fields)}; expected an object with model and input"
-            )
-        return {name: value for name, value in fields.items() if value is not None}
+            return parse_object(content)
+        except RequestError:
+            if b"\\u" not in content:
+                raise
+        # Repairing a large request takes a second, so do it in a thread.
+        return parse_object(await asyncio.to_thread(replace_half_characters, content))
 
     def check_model(self, fields: dict[str, Any]) -> None:
         """Raise an error if another model is requested: its embeddings are not comparable."""
@@ -534,23 +597,6 @@ class Service:
         )
 
 
-def checked_texts(given: Any, field: str, most: int) -> list[str]:
-    """Check that a value is a text or a list of texts, and return it as a list."""
-    texts = [given] if isinstance(given, str) else given
-    if not isinstance(texts, list) or not texts:
-        raise RequestError(
-            400, f"{field} is {shown(given)}; expected a text, or a list of texts", field
-        )
-    if len(texts) > most:
-        raise RequestError(
-            400, f"{field} has {len(texts):,} texts; expected at most {most:,}", field
-        )
-    for row, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise RequestError(400, f"{field}[{row}] is {shown(text)}; expected a text", field)
-    return texts
-
-
 def checked_k(fields: dict[str, Any]) -> int:
     """Check and return the number of hits of each query."""
     k = fields.get("k", SearchOptions.k)
@@ -594,9 +640,14 @@ def search_index(
     return index.search(queries, lambda text: embeddings, **options)
 
 
-def result_of(query: str, hits: list[Hit], has_ids: bool) -> dict[str, Any]:
-    """Return the hits of a query as a JSON-compatible dictionary."""
-    return {"query": query, "hits": [hit_fields(hit, has_ids) for hit in hits]}
+def allowed_documents(index: CorpusIndex, only_ids: Any) -> Mask:
+    """Check the field `only_ids`, and return a mask of the documents with these ids."""
+    return index.mask(checked_ids(only_ids, "only_ids"), "only_ids")
+
+
+def result_of(query: str, hits: list[Hit], hit_fields: tuple[str, ...]) -> dict[str, Any]:
+    """Return fields of the hits of a query as a JSON-compatible dictionary."""
+    return {"query": query, "hits": [hit_values(hit, hit_fields) for hit in hits]}
 
 
 def embeddings_as_json(head: dict[str, Any], rows: FloatArray, encoding: str) -> TrackedResponse:
@@ -615,39 +666,6 @@ def embeddings_as_json(head: dict[str, Any], rows: FloatArray, encoding: str) ->
     return list_as_json(head, "data", len(rows), step, items, rows.nbytes)
 
 
-def check_names(fields: dict[str, Any], *names: str) -> None:
-    """Raise an error if a request contains a field other than `names`."""
-    if unknown := fields.keys() - set(names):
-        expected = ", ".join(names) or "no fields"
-        raise RequestError(
-            400, f"unknown field {shown(min(unknown))}; expected {expected}", min(unknown)
-        )
-
-
-def checked_ids(given: Any, field: str) -> list[str | int]:
-    """Check that a value is a list of ids, and return it."""
-    if not isinstance(given, list):
-        raise RequestError(400, f"{field} {shown(given)}; expected a list of ids", field)
-    for row, value in enumerate(given):
-        if type(value) not in (str, int):
-            raise RequestError(400, f"{field}[{row}] {shown(value)}; expected an id", field)
-    return given
-
-
-def refuse_blank(texts: list[str], field: str) -> None:
-    """Raise an error for a text without visible characters."""
-    for row, text in enumerate(texts):
-        if is_blank(text):
-            raise RequestError(
-                400, f"{field}[{row}] is {shown(text)}, which contains no words", field
-            )
-
-
-def is_blank(text: str) -> bool:
-    """Return whether a text has no visible characters."""
-    return not any(character.isprintable() and not character.isspace() for character in text)
-
-
 class Endpoint:
     """Endpoint with checks, a time limit, counters, and error responses.
 
@@ -655,9 +673,8 @@ class Endpoint:
 
     Args:
         service: service that the handler belongs to.
-        path: path of the endpoint. Only /health requires no key and ignores the request limit. The
-            path is also the label of the counters, so that unknown paths do not create new
-            counters.
+        path: path of the endpoint, which is also the label of the counters, so that unknown paths
+            do not create new counters.
         handler: returns the response to a request.
     """
 
@@ -701,7 +718,7 @@ class Endpoint:
         if connection and connection.is_closed:
             return CLOSED_STATUS
         if response is None:
-            response = refusal(self.timeout_error(deadline.when() != end))
+            response = refusal(self.timeout_error(deadline.when() != end), self.path)
             with contextlib.suppress(TimeoutError):
                 # A client that does not read responses would not read this message either.
                 async with asyncio.timeout(1):
@@ -715,20 +732,23 @@ class Endpoint:
     async def respond(self, request: Request) -> TrackedResponse:
         """Return the response of the handler, or an error response."""
         try:
-            if self.path != "/health":
+            self.service.check_host(request)
+            if self.path not in OPEN_PATHS:
                 self.service.admit(request)
             return await self.handler(request)
         except RequestError as error:
-            return refusal(error)
+            return refusal(error, self.path)
         except InputError as error:
-            return refusal(RequestError(400, str(error)))
+            message = self.service.without_paths(str(error))
+            return refusal(RequestError(400, message), self.path)
         except TimeoutError:
             raise
         except ClientDisconnect:
             return refusal(RequestError(CLOSED_STATUS, "the client has disconnected"))
         except Exception:
             logger.exception("%s", self.path)
-            return refusal(RequestError(500, "internal server error; see the server log"))
+            failure = RequestError(500, "internal server error; see the server log")
+            return refusal(failure, self.path)
 
     async def send(self, response: TrackedResponse, request: Request, send: Send) -> None:
         """Send a response, and record the progress."""
@@ -743,16 +763,41 @@ class Endpoint:
         """Return the error for a request that was ended before the response was complete.
 
         Args:
-            is_early: whether it was ended because its memory was needed.
+            is_early: whether it was ended because its memory was needed, or the server stops.
         """
         options = self.service.options
         if is_early:
             return RequestError(
-                503, f"waiting requests exceed {options.max_waiting} MiB; try again later"
+                503,
+                f"waiting requests exceed {options.max_waiting} MiB, or the server is stopping; "
+                "try again later",
             )
-        return RequestError(
-            504, f"no response within {options.timeout:g} s; retry, or send fewer texts"
-        )
+        advice = "retry, or send fewer texts"
+        if self.path.startswith("/index/"):
+            advice = "the edit may still be made: search for it before you send it again"
+        return RequestError(504, f"no response within {options.timeout:g} s; {advice}")
+
+
+def host_names(options: ServeOptions) -> set[str]:
+    """Return the names by which clients may address the server; an empty set allows all names."""
+    is_public = not is_local(options.host) and not options.allow_host
+    if is_public or "*" in options.allow_host:
+        return set()
+    return {host_name(name) for name in (*LOCAL_NAMES, options.host, *options.allow_host)}
+
+
+def sent_key(request: Request) -> bytes:
+    """Return the API key of a request. Azure's clients send it in the header `api-key`."""
+    scheme, _, key = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer":
+        key = request.headers.get("api-key", request.headers.get("x-api-key", ""))
+    return key.strip().encode("latin-1")
+
+
+def host_name(header: str) -> str:
+    """Return the name in a Host header, without the port, in lower case."""
+    name = re.sub(r":\d*$", "", header.strip())
+    return name.rstrip(".").lower()
 
 
 def is_local(host: str) -> bool:

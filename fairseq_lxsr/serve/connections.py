@@ -24,6 +24,9 @@ SLICE = 2**13
 MAX_PIPELINE = 32
 # Number of files that the server may open in addition to its connections.
 SPARE_FILES = 64
+# Seconds without progress after which a stopping server ends a request that its client neither
+# sends nor reads.
+STALLED_SECONDS = 5.0
 # Minimum number of seconds between two messages about connections that could not be accepted.
 PAUSE = 60.0
 
@@ -89,6 +92,7 @@ class Connection(AutoHTTPProtocol):
         self._listed = connections
         self.deadline: asyncio.Timeout | None = None
         self.is_closed = False
+        self._received = 0
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -100,6 +104,7 @@ class Connection(AutoHTTPProtocol):
         self._listed.add(self)
 
     def data_received(self, data: bytes) -> None:
+        self._received += len(data)
         # Without a limit, uvicorn accepts all requests of a client that never reads the responses.
         for start in range(0, len(data), SLICE):
             super().data_received(data[start : start + SLICE])
@@ -124,6 +129,23 @@ class Connection(AutoHTTPProtocol):
         """Return whether no request is being processed."""
         return self.cycle is None or self.cycle.response_complete
 
+    def progress(self) -> tuple[int, int] | None:
+        """Return a value that changes when the client sends or reads.
+
+        Return None if the server does not wait for the client.
+        """
+        unread = self.transport.get_write_buffer_size()
+        if self.is_idle() or not (unread or self.cycle.more_body):
+            return None
+        return self._received, unread
+
+    def end_request(self) -> None:
+        """End the current request, with an error response if there is no response yet."""
+        if self.deadline is None:
+            self.cut_off()
+        else:
+            end_now(self.deadline)
+
     def cut_off(self) -> None:
         """Close the connection, and discard the data that its client has not read."""
         if self.cycle is not None:
@@ -133,15 +155,32 @@ class Connection(AutoHTTPProtocol):
 
 
 class Server(uvicorn.Server):
-    """A uvicorn server that reports connections it cannot accept, in at most one line per minute.
+    """A uvicorn server that does not wait for stalled clients when it stops.
 
-    asyncio would print a traceback for each of them, up to 2,000 per second.
+    It reports connections it cannot accept, in at most one line per minute. asyncio would print a
+    traceback for each of them, up to 2,000 per second.
     """
 
     async def startup(self, sockets: Any = None) -> None:
         self._next_report = 0.0
         asyncio.get_running_loop().set_exception_handler(self.report)
         await super().startup(sockets)
+
+    async def shutdown(self, sockets: Any = None) -> None:
+        ending = asyncio.create_task(self._end_stalled())
+        await super().shutdown(sockets)
+        ending.cancel()
+
+    async def _end_stalled(self) -> None:
+        """End requests whose clients make no progress, so that they do not delay the end."""
+        progress: dict[Any, tuple[int, int] | None] = {}
+        while True:
+            for connection in list(self.server_state.connections):
+                previous = progress.get(connection)
+                progress[connection] = connection.progress()
+                if previous and progress[connection] == previous:
+                    connection.end_request()
+            await asyncio.sleep(STALLED_SECONDS)
 
     def report(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Report an error in the event loop."""

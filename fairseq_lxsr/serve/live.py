@@ -6,6 +6,7 @@ import logging
 import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from typing import Any, TypeVar
 
 import numpy as np
@@ -38,11 +39,14 @@ class LiveIndex:
     Args:
         index: the open index.
         encoder: encoder of the queries. An index of another model is ignored.
+
+    Attributes:
+        folder: path of the index folder.
     """
 
     def __init__(self, index: CorpusIndex, encoder: SentenceEncoder):
         self._index: CorpusIndex | None = index
-        self._folder = index.folder
+        self.folder = index.folder
         self._encoder = encoder
         self._opening = asyncio.Lock()
         # Edits wait for other processes, so they must not block the encoder thread.
@@ -52,8 +56,11 @@ class LiveIndex:
         self._problem = ""
 
     def current(self) -> CorpusIndex | None:
-        """Return the index, or None if its folder was removed."""
-        return self._index
+        """Return the index as it is now, or None if its folder was removed.
+
+        Later edits do not change the returned object.
+        """
+        return copy(self._index)
 
     @contextlib.asynccontextmanager
     async def following(self) -> AsyncIterator[None]:
@@ -93,38 +100,41 @@ class LiveIndex:
                     self._problem = str(error)
                     logger.error("cannot open the changed index: %s", error)
             except Exception:
-                logger.exception("%s", self._folder)
+                logger.exception("%s", self.folder)
 
     def _refresh(self) -> None:
-        restore_folder(self._folder)
-        if not self._folder.exists():
+        restore_folder(self.folder)
+        if not self.folder.exists():
             self._index = None
         seen = self._identity()
         if seen == self._seen and self._index is not None:
             return
         if self._index is None or not self._index.is_current():
-            index = CorpusIndex.load(self._folder)
+            index = CorpusIndex.load(self.folder)
             index.check_model(self._encoder)
             self._index = index
             logger.warning(
-                "%s: opened the changed index, %s sentences", self._folder, f"{len(index):,}"
+                "%s: opened the changed index, %s sentences", self.folder, f"{len(index):,}"
             )
         self._seen = seen
         self._problem = ""
 
     def _identity(self) -> tuple[int, ...] | None:
         """Return the identity of the file that every change of the index replaces."""
-        return file_identity(self._folder / INDEX_CONFIG)
+        return file_identity(self.folder / INDEX_CONFIG)
 
     async def edit(self, change: Callable[[CorpusIndex], Result]) -> tuple[Result, int]:
         """Edit the index in a thread.
+
+        If the caller is cancelled, an edit that has begun is completed. One that waits for other
+        requests is not made.
 
         Returns:
             The return value of `change`, and the number of sentences in the index after the edit.
         """
         index = self._index
         if index is None:
-            raise InputError(f"{self._folder}: the index was removed; build it again")
+            raise InputError(f"{self.folder}: the index was removed; build it again")
 
         def run() -> tuple[Result, int]:
             result = change(index)

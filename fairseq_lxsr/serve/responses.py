@@ -112,10 +112,12 @@ def _list_parts(
     yield b"]}"
 
 
-def refusal(error: RequestError) -> TrackedResponse:
-    """Return an error response in the format that OpenAI clients expect."""
+def refusal(error: RequestError, path: str = "") -> TrackedResponse:
+    """Return an error response in the format of OpenAI, or of Ollama for paths below /api/."""
     kind = "server_error" if error.status >= 500 else "invalid_request_error"
-    content = {"message": error.message, "type": kind, "param": error.field, "code": None}
+    content: Any = {"message": error.message, "type": kind, "param": error.field, "code": None}
+    if path.startswith("/api/"):
+        content = error.message
     response = as_json({"error": content}, error.status)
     if error.status == 503:
         response.headers["retry-after"] = "1"

@@ -227,9 +227,10 @@ def _check_weights(path: Path, state: Mapping[str, Any], run: NewRun) -> None:
 
 def _check_options(path: Path, stored: Mapping[str, Any], options: Mapping[str, Any]) -> None:
     for name, value in options.items():
-        if stored.get(name) != value:
+        # A checkpoint of an architecture without this option was trained with its default.
+        if stored.get(name, value) != value:
             raise InputError(
-                f"{path}: trained with --{name.replace('_', '-')} {shown(stored.get(name))}, now "
+                f"{path}: trained with --{name.replace('_', '-')} {shown(stored[name])}, now "
                 f"{value}, which changes the meaning of the weights; use the same options, or "
                 "another checkpoint"
             )

@@ -1,10 +1,9 @@
-"""Indexes of vectors: exact search with NumPy, approximate and compressed search with faiss.
+"""Indexes of vectors: exact search with NumPy, search of rounded vectors with faiss.
 
 faiss is optional. Indexes are stored in its format.
 """
 
 import contextlib
-import logging
 import os
 import struct
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ from fairseq_lxsr.files.locks import ThreadLock
 from fairseq_lxsr.files.mapping import map_file
 from fairseq_lxsr.files.write import naming
 from fairseq_lxsr.machine import require
-from fairseq_lxsr.options import INDEX_KINDS
+from fairseq_lxsr.options import INDEX_KINDS, MINING_KINDS
 from fairseq_lxsr.vectors.neighbours import fill_neighbours, nearest_neighbours
 from fairseq_lxsr.vectors.rows import (
     CANDIDATE_ROWS,
@@ -33,15 +32,13 @@ from fairseq_lxsr.vectors.rows import (
     unit_rows,
 )
 
+# All kinds of `build_index`: those of `lxsr index` and of `lxsr mine`.
+KINDS = tuple(dict.fromkeys((*INDEX_KINDS, *MINING_KINDS)))
 # Number of vectors to add to an index at a time.
 ADD_ROWS = 65_536
-TRAINING_ROWS_PER_LIST = 64
-# Number of training vectors per list, or per value of a code byte, below which faiss warns.
-MIN_ROWS_PER_LIST = 39
-# Number of dimensions that ivf-pq stores in one byte.
-PQ_WIDTH = 8
-# Minimum number of vectors for ivf-pq, which learns 256 values for each byte of its codes.
-MIN_PQ_ROWS = 256
+# `int8` and `binary` learn the range of each dimension from 256 sqrt(M) of M vectors.
+TRAINING_STEPS_PER_ROOT = 4
+TRAINING_ROWS_PER_STEP = 64
 # Number of candidates that a `binary` index rescores: at least RESCORED, and at least
 # RESCORED_PER_K for each neighbour to return.
 RESCORED = 100
@@ -57,72 +54,14 @@ EXCLUDED_PENALTY = 4
 COPIED_SHARE = 0.1
 # Factor by which a search of a `binary` index is extended if too few of its results are allowed.
 DEEPER = 4
-# Largest array that faiss may allocate, as a multiple of the file size. The tables that faiss
-# derives for ivf-pq are 32 times the size of the centroids.
-LARGEST_VECTOR = 64
 
 # Serializes changes to the allocation limit of faiss, which applies to the whole process.
 _limit_lock = ThreadLock(lambda: _restore_limit())
 # The limit in bytes to restore when `_limited` ends; empty at other times.
 _previous_limits: list[int] = []
-logger = logging.getLogger(__name__)
 
 
 # -- building
-
-
-def default_lists(count: int) -> int:
-    """Return the default number of inverted lists for `count` vectors.
-
-    This is min(4 sqrt(count), count // 39), at least 1: the faiss guidelines recommend
-    4 sqrt(count), and faiss warns if a list is trained on fewer than 39 vectors.
-    """
-    return int(max(1, min(4 * count**0.5, count // MIN_ROWS_PER_LIST)))
-
-
-def min_rows(kind: str, lists: int | None = None) -> int:
-    """Return the minimum number of vectors needed to train an index of this kind."""
-    least_for_codes = MIN_PQ_ROWS if kind == "ivf-pq" else 1
-    return max(lists or 1, least_for_codes)
-
-
-def check_kind(kind: str, lists: int | None, width: int, count: int | None = None) -> None:
-    """Check that `build_index` can build an index.
-
-    Args:
-        kind: index kind.
-        lists: number of inverted lists; None for the default.
-        width: width of the vectors.
-        count: number of vectors; None if it is not known yet.
-
-    Raises:
-        InputError: if the kind is unknown, or incompatible with the other arguments.
-    """
-    if kind not in INDEX_KINDS:
-        raise InputError(f"unknown index kind {kind!r}; choose from {', '.join(INDEX_KINDS)}")
-    if lists is not None:
-        _check_lists(kind, lists, count)
-    if kind == "ivf-pq":
-        _check_codes(width, count)
-
-
-def _check_lists(kind: str, lists: int, count: int | None) -> None:
-    if not kind.startswith("ivf"):
-        raise InputError(
-            f"{lists} lists for an index of kind {kind}; only ivf and ivf-pq have lists"
-        )
-    check_count("lists", lists, count, "vectors")
-
-
-def _check_codes(width: int, count: int | None) -> None:
-    if width % PQ_WIDTH:
-        raise InputError(
-            f"ivf-pq does not support width {width}, which is not divisible by {PQ_WIDTH}; use ivf"
-        )
-    if count is not None and count < MIN_PQ_ROWS:
-        raise InputError(
-            f"ivf-pq cannot index {count} vectors; expected at least {MIN_PQ_ROWS} vectors: use ivf"
-        )
 
 
 def _faiss() -> Any:
@@ -133,42 +72,36 @@ def _faiss() -> Any:
     return faiss
 
 
-def build_index(
-    embeddings: NDArray[Any], kind: str = "flat", lists: int | None = None, seed: int = 1
-) -> Any:
+def build_index(embeddings: NDArray[Any], kind: str = "flat", seed: int = 1) -> Any:
     """Build an index for search by cosine similarity (inner product of unit vectors).
 
-        index = build_index(embeddings, "ivf")
+        index = build_index(embeddings, "float16")
         cosines, ids = search_index(index, queries, k=5)
 
     Args:
         embeddings: vectors [M, D], in memory or memory-mapped; read in blocks.
         kind: `flat` is exact. `float16` and `int8` compare the float32 query with all vectors,
-            which are rounded and take half or a quarter of the memory. `binary` compares the signs
-            of the rotated vectors (Hamming distance, D/8 bytes) and rescores the best candidates
-            with int8 vectors (D more bytes). `ivf` (float16) compares a query only with the vectors
-            of the nearest lists. `ivf-pq` is `ivf` with D/8 bytes per vector.
-        lists: number of inverted lists; None for min(4 sqrt(M), M // 39), at least 1.
+            which are rounded and take half or a quarter of the bytes. `binary`, for mining,
+            compares the signs of the rotated vectors (Hamming distance, D/8 bytes) and rescores the
+            best candidates with int8 vectors (D more bytes).
         seed: random seed for the sample of vectors on which the index is trained.
 
     Returns:
         A faiss index or a `FlatIndex`.
 
     Raises:
-        InputError: if the kind is invalid for the vectors, or a vector contains NaN or infinity. A
-            flat index detects NaN and infinity only when it is written or searched.
+        InputError: if the kind is unknown, or a vector contains NaN or infinity. A flat index
+            detects NaN and infinity only when it is written or searched.
     """
     embeddings = as_matrix(embeddings, "embeddings")
-    count, width = embeddings.shape
-    check_kind(kind, lists, width, count)
+    if kind not in KINDS:
+        raise InputError(f"unknown index kind {kind!r}; choose from {', '.join(KINDS)}")
     if kind == "flat":
         return FlatIndex(embeddings)
-    if lists is None:
-        lists = default_lists(count)
-    index = _empty_index(kind, width, lists)
-    if kind.startswith("ivf"):
-        _warn_if_few(index, kind, count)
-    sample_size = min(count, max(lists * TRAINING_ROWS_PER_LIST, 256 * MIN_ROWS_PER_LIST))
+    count, width = embeddings.shape
+    index = _empty_index(kind, width)
+    num_steps = int(TRAINING_STEPS_PER_ROOT * count**0.5)
+    sample_size = min(count, TRAINING_ROWS_PER_STEP * num_steps)
     sample = np.random.default_rng(seed).choice(count, sample_size, replace=False)
     index.train(normalise_rows(embeddings[np.sort(sample)]))
     for start in range(0, count, ADD_ROWS):
@@ -176,23 +109,13 @@ def build_index(
     return index
 
 
-def _empty_index(kind: str, width: int, lists: int) -> Any:
-    faiss = _faiss()
+def _empty_index(kind: str, width: int) -> Any:
     if kind == "binary":
         return _binary_index(width)
-    factory = {
-        "float16": "SQfp16",
-        # SQ8 stores the smallest and the largest value of each dimension in addition to the codes.
-        "int8": "SQ8",
-        "ivf": f"IVF{lists},SQfp16",
-        "ivf-pq": f"IVF{lists},PQ{width // PQ_WIDTH}",
-    }
-    index = faiss.index_factory(width, factory[kind], faiss.METRIC_INNER_PRODUCT)
-    if kind == "ivf-pq":
-        # By default, faiss then orders the codes by simulated annealing, for a filter that no
-        # search here uses. This takes seconds for every 8 dimensions, for any number of vectors.
-        index.do_polysemous_training = False
-    return index
+    # SQ8 stores the smallest and the largest value of each dimension in addition to the codes.
+    description = {"float16": "SQfp16", "int8": "SQ8"}[kind]
+    faiss = _faiss()
+    return faiss.index_factory(width, description, faiss.METRIC_INNER_PRODUCT)
 
 
 def _binary_index(width: int) -> Any:
@@ -208,7 +131,7 @@ def _binary_index(width: int) -> Any:
     return index
 
 
-def build_sketch(embeddings: NDArray[Any]) -> Any:
+def build_sketch(embeddings: NDArray[Any], rows: IntArray) -> Any:
     """Build an index that quickly finds candidates for an exact comparison.
 
     Each dimension has 4 bits, which faiss compares 32 at a time (fast scan: Andre, Kermarrec and Le
@@ -216,16 +139,20 @@ def build_sketch(embeddings: NDArray[Any]) -> Any:
     compare their vectors.
 
     Args:
-        embeddings: vectors [M, D], at least `MIN_SKETCH_ROWS`.
+        embeddings: vectors [M, D], in memory or memory-mapped; read in blocks.
+        rows: rows to index, ascending, at least `MIN_SKETCH_ROWS` [R].
+
+    Returns:
+        A faiss index of R vectors.
     """
     faiss = _faiss()
     width = embeddings.shape[1]
     index: Any = faiss.index_factory(width, f"PQ{width}x4fs", faiss.METRIC_INNER_PRODUCT)
     index.pq.cp.niter = SKETCH_ITERATIONS
-    step = max(1, len(embeddings) // SKETCH_TRAINING_ROWS)
-    index.train(normalise_rows(embeddings[::step][:SKETCH_TRAINING_ROWS]))
-    for start in range(0, len(embeddings), ADD_ROWS):
-        index.add(normalise_rows(embeddings[start : start + ADD_ROWS]))
+    step = max(1, len(rows) // SKETCH_TRAINING_ROWS)
+    index.train(normalise_rows(embeddings[rows[::step][:SKETCH_TRAINING_ROWS]]))
+    for start in range(0, len(rows), ADD_ROWS):
+        index.add(normalise_rows(embeddings[rows[start : start + ADD_ROWS]]))
     return index
 
 
@@ -237,26 +164,11 @@ def refine_sketch(sketch: Any, index: Any) -> Any:
     Args:
         sketch: an index of `build_sketch`.
         index: an index of the same vectors, of kind `float16` or `int8`.
+
+    Returns:
+        A faiss index that refers to both.
     """
     return _faiss().IndexRefine(sketch, index)
-
-
-def _warn_if_few(index: Any, kind: str, count: int) -> None:
-    """Warn once if lists or codes are trained on too few vectors.
-
-    The warnings of faiss, one for each part of a code, are disabled.
-    """
-    parts = [(index.nlist, index.cp)]
-    if kind == "ivf-pq":
-        parts.append((MIN_PQ_ROWS, index.pq.cp))
-    for _, clustering in parts:
-        clustering.min_points_per_centroid = 1
-    recommended = MIN_ROWS_PER_LIST * max(centroids for centroids, _ in parts)
-    if count < recommended:
-        logger.warning(
-            f"{kind} is trained on {count:,} vectors, fewer than {recommended:,}: it "
-            "misses more nearest neighbours; flat finds all of them"
-        )
 
 
 # -- searching
@@ -266,7 +178,6 @@ def search_index(
     index: Any,
     queries: NDArray[Any],
     k: int,
-    probes: int = 32,
     allowed: NDArray[np.bool_] | None = None,
 ) -> tuple[FloatArray, IntArray]:
     """Find the k nearest vectors of each query; threads may share the index.
@@ -275,18 +186,15 @@ def search_index(
         index: an index from `build_index` or `read_index`.
         queries: vectors [N, D].
         k: number of neighbours, at most the number of vectors.
-        probes: number of inverted lists to search per query; more lists find more neighbours, but
-            are slower.
         allowed: mask of the vectors that may be returned [M]; None allows all.
 
     Returns:
-        Cosines [N, k] in descending order, and ids of the vectors [N, k]. If the lists contain
-        fewer than k vectors, or fewer are allowed, the last ids are -1, with a cosine of minus
-        infinity.
+        Cosines [N, k] in descending order, and ids of the vectors [N, k]. If fewer than k vectors
+        are allowed, the last ids are -1, with a cosine of minus infinity.
 
     Raises:
-        InputError: if the width, `k` or `probes` is invalid for the index, or a query contains NaN
-            or infinity.
+        InputError: if the width or `k` is invalid for the index, or a query contains NaN or
+            infinity.
     """
     queries = as_matrix(queries, "queries")
     if queries.shape[1] != index.d:
@@ -294,14 +202,13 @@ def search_index(
             f"queries have shape {queries.shape}; expected [N, {index.d}] as in the index"
         )
     check_count("k", k, index.ntotal, "vectors in the index")
-    check_count("probes", probes)
     if isinstance(index, FlatIndex):
         if allowed is None:
             return nearest_neighbours(queries, index.rows, k, unit_candidates=index.has_unit_rows)
         return _search_allowed_flat(index, queries, k, allowed)
     if allowed is None:
-        return _search_faiss(index, normalise_rows(queries), k, probes)
-    return _search_allowed_faiss(index, normalise_rows(queries), k, probes, allowed)
+        return _search_faiss(index, normalise_rows(queries), k)
+    return _search_allowed_faiss(index, normalise_rows(queries), k, allowed)
 
 
 def _search_allowed_flat(
@@ -322,18 +229,18 @@ def _search_allowed_flat(
 
 
 def _search_allowed_faiss(
-    index: Any, units: FloatArray, k: int, probes: int, allowed: NDArray[np.bool_]
+    index: Any, units: FloatArray, k: int, allowed: NDArray[np.bool_]
 ) -> tuple[FloatArray, IntArray]:
     """Find the nearest allowed vectors of unit queries [N, D]."""
     faiss = _faiss()
     if not isinstance(index, faiss.IndexRefine | faiss.IndexFastScan):
         bitmap = np.packbits(allowed, bitorder="little")
-        return _search_faiss(index, units, k, probes, faiss.IDSelectorBitmap(bitmap))
+        return _search_faiss(index, units, k, faiss.IDSelectorBitmap(bitmap))
     # An index of signs, or a sketch, cannot skip vectors: find more vectors, and drop those that
     # are not allowed.
     depth = k
     while True:
-        cosines, ids = _search_faiss(index, units, depth, probes)
+        cosines, ids = _search_faiss(index, units, depth)
         is_dropped = (ids < 0) | ~allowed[ids]
         best = np.argsort(is_dropped, axis=1, kind="stable")[:, :k]
         is_dropped = np.take_along_axis(is_dropped, best, axis=1)
@@ -346,15 +253,12 @@ def _search_allowed_faiss(
 
 
 def _search_faiss(
-    index: Any, units: FloatArray, k: int, probes: int, selector: Any = None
+    index: Any, units: FloatArray, k: int, selector: Any = None
 ) -> tuple[FloatArray, IntArray]:
     """Search with unit queries [N, D]; `selector` is a faiss `IDSelector`, or None for all."""
     faiss = _faiss()
     parameters = None
-    if isinstance(index, faiss.IndexIVF):
-        # Setting index.nprobe would change it for all threads.
-        parameters = faiss.SearchParametersIVF(nprobe=min(probes, index.nlist), sel=selector)
-    elif isinstance(index, faiss.IndexRefine):
+    if isinstance(index, faiss.IndexRefine):
         factor = 1.0
         # The type is lost where one index contains another.
         if not isinstance(faiss.downcast_index(index.base_index), faiss.IndexFastScan):
@@ -371,7 +275,7 @@ def stored_cosines(index: Any, rows: IntArray, unit: FloatArray) -> FloatArray:
     """Compare a query with selected vectors of an index, as they are stored.
 
     Args:
-        index: an index of `build_index` or `read_index`, without inverted lists.
+        index: an index of `build_index` or `read_index`, of any kind but `binary`.
         rows: numbers of the vectors [n].
         unit: unit query, float32 [D].
 
@@ -381,14 +285,9 @@ def stored_cosines(index: Any, rows: IntArray, unit: FloatArray) -> FloatArray:
     if isinstance(index, FlatIndex):
         vectors = index.rows[rows]
     else:
-        faiss = _faiss()
-        storage = index
-        if isinstance(index, faiss.IndexRefine):
-            # The type is lost where one index contains the other.
-            storage = faiss.downcast_index(index.refine_index)
         # faiss can also return vectors by number, but decodes them one by one.
-        codes = faiss.rev_swig_ptr(storage.codes.data(), storage.ntotal * storage.code_size)
-        vectors = storage.sa_decode(codes.reshape(-1, storage.code_size).take(rows, axis=0))
+        codes = _faiss().rev_swig_ptr(index.codes.data(), index.ntotal * index.code_size)
+        vectors = index.sa_decode(codes.reshape(-1, index.code_size).take(rows, axis=0))
     # Rounding changes the lengths, and another program may have written vectors of any length.
     norms = np.sqrt(np.einsum("rd,rd->r", vectors, vectors))
     # Unlike a matrix product, a row has the same cosine whichever rows are compared with it.
@@ -422,7 +321,7 @@ def write_index(index: Any, path: Path) -> None:
 
 
 def read_index(file: str | Path | BinaryIO) -> Any:
-    """Read an index in faiss format. The vectors of a flat index stay on disk.
+    """Read an index in faiss format. The vectors stay on disk; only a sketch is copied to memory.
 
     Args:
         file: path or open file. An open file may be replaced on disk meanwhile, and may be closed
@@ -447,15 +346,18 @@ def _read_index(stream: BinaryIO) -> Any:
     if is_flat:
         return FlatIndex.read(stream)
     faiss = _faiss()
+    content = map_file(stream)
+    reader = faiss.ZeroCopyIOReader(faiss.swig_ptr(content), content.size)
     try:
-        with _limited(LARGEST_VECTOR * os.fstat(stream.fileno()).st_size):
-            return faiss.read_index(faiss.PyCallbackIOReader(stream.read))
-    except OSError:
-        raise
+        with _limited(content.size):
+            index = faiss.read_index(reader)
     except Exception as error:
         # For a damaged file, faiss raises errors of many types, for example MemoryError.
         reason = f"{type(error).__name__} {error}".splitlines()[0]
         raise InputError(f"{stream.name}: not a faiss index ({reason}); build it again") from None
+    # faiss keeps objects in this attribute that an index reads and does not own.
+    index.referenced_objects = [content]
+    return index
 
 
 @contextlib.contextmanager
@@ -517,7 +419,11 @@ class FlatIndex:
         return not self.rows.flags.writeable and are_unit_rows(self.rows)
 
     def write(self, path: Path) -> None:
-        """Write the index in faiss format, as unit vectors, block by block."""
+        """Write the index in faiss format, as unit vectors, block by block.
+
+        Args:
+            path: file to write.
+        """
         header = FLAT_HEADER.pack(
             MAGIC, self.d, self.ntotal, IGNORED, IGNORED, TRAINED, INNER_PRODUCT, self.rows.size
         )
@@ -530,7 +436,14 @@ class FlatIndex:
 
     @classmethod
     def read(cls, stream: BinaryIO) -> "FlatIndex":
-        """Map the vectors of an open index file into memory."""
+        """Map the vectors of an open index file into memory.
+
+        Args:
+            stream: index file, open for reading.
+
+        Returns:
+            The index, whose vectors are read when they are needed.
+        """
         path = stream.name
         header = stream.read(FLAT_HEADER.size)
         if len(header) < FLAT_HEADER.size:

@@ -57,8 +57,8 @@ COMMANDS = {  # the words that lead to a parser of the command line, and what it
     "compare": "in/a.jsonl in/b.jsonl --draws 100",
     "mine": f"{M} {TEXTS} --output out/p.tsv --threshold 0.5 --k 2 --kind binary --work out/work",
     "score": f"{M} --input in/pairs.tsv --columns 2,3 --output out/scores.tsv --margin ratio --k 2",
-    "index": f"{M} --input in/s.en --output out/index --kind ivf --lists 2",
-    "search": "--index in/index --input in/t.en --output out/hits.tsv --k 2 --probes 2",
+    "index": f"{M} --input in/s.en --output out/index --kind int8",
+    "search": "--index in/index --input in/t.en --output out/hits.tsv --k 2",
     "report": f"in/run --output out/page.html {M} {TEXTS}",
 }
 # these need a network, train or do not end
@@ -163,7 +163,7 @@ def write_inputs(folder: Path) -> Path:
     shutil.rmtree(folder / "longer")
     lxsr_here(
         "index",
-        *f"{M} --input in/s.en --output in/index --kind ivf --lists 2".split(),
+        *f"{M} --input in/s.en --output in/index --kind int8".split(),
         folder=folder,
     )
     return inputs

@@ -80,7 +80,7 @@ def write_files(folder: Path) -> None:
     (folder / "r").mkdir()
     commands = [
         "index --model m --input s.en --output i",
-        "index --model m --input s.en --output i2 --kind ivf --lists 2",
+        "index --model m --input s.en --output i2 --kind int8",
         *(
             f"embed --model m --input s.{language} --output e/s.{language}.npy"
             for language in ("en", "fr")

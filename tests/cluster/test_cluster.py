@@ -32,7 +32,7 @@ from fairseq_lxsr.cluster import (
     mine_shards,
 )
 from fairseq_lxsr.cluster.shards import finish_shards, make_shard
-from fairseq_lxsr.cluster.workers import Workers
+from fairseq_lxsr.cluster.workers import Workers, run_missing
 from fairseq_lxsr.embeddings import (
     Layout,
     ModelFolder,
@@ -193,7 +193,9 @@ def test_a_rerun_does_only_what_is_missing_and_another_verb_nothing(work, tmp_pa
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("shared")
-@pytest.mark.parametrize(("kind", "more"), [("flat", ()), ("ivf", ()), ("flat", ("--hybrid"))])
+@pytest.mark.parametrize(
+    ("kind", "more"), [("flat", ("--plain",)), ("int8", ("--plain",)), ("flat", ())]
+)
 def test_an_index_is_searched_as_one_of_one_machine(work, tmp_path, kind, more):
     options = ("--kind", kind, *more)
     index(work, tmp_path / "whole", *options)
@@ -202,7 +204,7 @@ def test_an_index_is_searched_as_one_of_one_machine(work, tmp_path, kind, more):
     found = []
     for name in ("whole", "shards"):
         search = "--input", work / "text.en", "--output", tmp_path / "found.tsv", "--k", 5
-        lxsr_here("search", "--index", tmp_path / name, *search, *more[1:])
+        lxsr_here("search", "--index", tmp_path / name, *search)
         found.append(
             [line.split("\t") for line in (tmp_path / "found.tsv").read_text().splitlines()]
         )
@@ -224,23 +226,6 @@ def test_an_index_is_searched_as_one_of_one_machine(work, tmp_path, kind, more):
     one, other = (lxsr_here(*score, *[tmp_path / name] * 2).stdout for name in ("whole", "shards"))
     assert one == other or kind != "flat"
     assert shards_done(index(work, tmp_path / "shards", *options, *RAY)) == (4, 4)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("shared")
-def test_a_shard_that_is_too_short_for_lists_is_flat(work, tmp_path):
-    index(work, tmp_path / "o", *RAY, "--kind", "ivf", "--lists", 20)
-    segments = read_config(tmp_path / "o")["segments"]
-    assert [segment["kind"] for segment in segments] == ["ivf"] * 3 + ["flat"]
-    lxsr_here("search", "--index", tmp_path / "o", "--probes", 2, "a dog")
-    few = tmp_path / "few"
-    few.write_text("a dog\na cat\n")
-    done = index(
-        work, tmp_path / "o", *RAY, "--input", few, "--kind", "ivf", "--lists", 20, check=False
-    )
-    refused(done, "2 ", "ivf", "20 ")
-    done = index(work, tmp_path / "o", *RAY, "--kind", "ivf", "--lists", 31, check=False)
-    refused(done, "30 ", "ivf", "31 ")
 
 
 @pytest.mark.slow
@@ -506,6 +491,13 @@ def test_a_run_that_is_closed_after_the_end_starts_no_worker(monkeypatch):
     run.close()
     assert len(started) == 2
     assert set(killed) == set(started)
+
+
+def test_shards_that_are_done_are_shown(monkeypatch, capsys):
+    monkeypatch.setattr("fairseq_lxsr.files.progress.can_overwrite", lambda: True)
+    tasks = [SimpleNamespace(is_done=lambda done=done: done) for done in (False, True, False)]
+    assert run_missing(tasks, SimpleNamespace(run=lambda missing: missing)) == 2
+    assert re.search(r"run: 100%\|.{10}\| 2/2 ", capsys.readouterr().err)
 
 
 @pytest.mark.slow

@@ -185,12 +185,6 @@ def test_the_width_is_that_of_the_language_and_of_the_stored_file(folder):
         "--truncate-dim 7",
         "6",
     )
-    refused(
-        lxsr_here(
-            "index", *several, "--output", "i", "--kind", "ivf-pq", check=False, folder=folder
-        ),
-        "ivf-pq does not support width 6",
-    )
     stored = folder / "stored"
     stored.mkdir()
     np.save(stored / "a.npy", np.ones((4, 3), np.float32))

@@ -17,11 +17,11 @@ from random_model import write_model
 from sklearn.linear_model import LogisticRegression
 
 from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.encoder.exported_pieces import extended_symbols
 from fairseq_lxsr.export import export_onnx
 from fairseq_lxsr.export import onnx as onnx_folder
 from fairseq_lxsr.export.fast_tokenizer import (
     SAMPLE,
-    extended_symbols,
     rows_of_symbols,
     with_spellings,
 )

@@ -238,3 +238,9 @@ def test_ends_of_lines_as_of_old_macs_are_not_one_line(tmp_path):
     (tmp_path / "x").write_bytes(b"A dog.\rA cat.\r")
     with pytest.raises(InputError, match=r"x: .*\\r.*\\n"):
         list(read_lines(tmp_path / "x"))
+
+
+@pytest.mark.parametrize("name", ["a.tmx", "a.po", "a.jsonl.gz", "a.ndjson", "a.XLF"])
+def test_files_of_pairs_are_for_prepare(tmp_path, name):
+    with pytest.raises(InputError, match="lxsr prepare"):
+        next(read_lines(tmp_path / name))

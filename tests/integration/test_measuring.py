@@ -312,7 +312,7 @@ MINE = "mine --model {model} --source {text}.en --target {text}.fr"
             "score --model {model} --source {text}.en --target {text}.fr --columns 1,2",
             ("--columns",),
         ),
-        ("index --model {model} --input {text}.fr --lists 100", ("100", "flat")),
+        ("index --model {model} --input {text}.fr --kind ivf", ("--kind", "ivf", "int8")),
         (
             "search --index {folder}/index --model {folder}/other x",
             ("{folder}/index",),

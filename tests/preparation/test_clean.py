@@ -10,7 +10,7 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.preparation import clean
 from fairseq_lxsr.preparation.clean import make_filters
 from fairseq_lxsr.preparation.config import filters_named
-from fairseq_lxsr.preparation.language_id import STOP_WORDS, by_stop_words, language_check
+from fairseq_lxsr.preparation.language_id import by_stop_words, language_check
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_alphabets_of_many_languages_hold_their_own_text():
 def test_a_language_that_a_filter_does_not_know_is_refused():
     with pytest.raises(InputError, match=r"\btlh\b.*\baf, ar"):
         make_filters({"characters": {}}, ("en", "tlh"))
-    with pytest.raises(InputError, match=r"\bzh\b.*\bbg, ca.*py3langid"):
+    with pytest.raises(InputError, match=r"\bzh\b.*\bar, bg.*py3langid"):
         make_filters({"language": {}}, ("en", "zh"))
 
 
@@ -204,8 +204,6 @@ def test_stop_words_tell_the_languages_of_a_pair_apart():
     assert by_stop_words("the house of the king", "en", "fr")
     assert not by_stop_words("la maison de la reine et du roi", "en", "fr")
     assert by_stop_words("no such word", "en", "fr")
-    assert all(len(words.split()) >= 12 for words in STOP_WORDS.values())
-    assert len(STOP_WORDS) >= 20
 
 
 def test_language_identification_by_other_means():

@@ -1,3 +1,5 @@
+import time
+
 import pytest
 from conftest import ROOT
 
@@ -216,3 +218,13 @@ def test_keys_that_are_there_twice_and_values_of_other_tags(tmp_path, text):
     (tmp_path / "c.yaml").write_text(f"work: here\n{text}\n")
     with pytest.raises(InputError, match=r"c\.yaml: "):
         read_yaml_config(tmp_path / "c.yaml", PrepareConfig)
+
+
+@pytest.mark.slow
+def test_many_keys_are_read_in_linear_time(tmp_path):
+    """Comparing each key with all others took 20 s for these."""
+    (tmp_path / "c.yaml").write_text("".join(f"key{number}: 1\n" for number in range(40_000)))
+    start = time.process_time()
+    with pytest.raises(InputError, match="unknown key 'key0'"):
+        read_yaml_config(tmp_path / "c.yaml", PrepareConfig)
+    assert time.process_time() - start < 10

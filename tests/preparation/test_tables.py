@@ -254,6 +254,12 @@ def test_csv(tmp_path, rows, end):
     ]
 
 
+def test_a_carriage_return_within_a_cell_is_a_space(tmp_path):
+    rows = ["A red\rdog.,Un chien rouge.", '"A cat, asleep.","Un chat,\rendormi."']
+    for end in ("\n", "\r\n"):
+        assert read(tmp_path, "x.csv", rows, end=end) == (TWO, {})
+
+
 @pytest.mark.parametrize(
     ("name", "rows", "columns", "message"),
     [

@@ -24,10 +24,17 @@ def test_finds_itself(tmp_path, kind):
     CorpusIndex.build(tmp_path / "index", sentences, encode, "model", kind, plain=True)
     index = CorpusIndex.load(tmp_path / "index")
     assert (len(index), index.fingerprint) == (400, "model")
-    hits = index.search([SENTENCES[7], SENTENCES[123]], encode, k=3, probes=100)
+    hits = index.search([SENTENCES[7], SENTENCES[123]], encode, k=3)
     assert [row[0].sentence for row in hits] == [SENTENCES[7], SENTENCES[123]]
     assert hits[0][0].line == 10
     assert all(row[0].score >= row[1].score >= row[2].score for row in hits)
+
+
+def test_an_index_says_what_it_is(tmp_path):
+    index = CorpusIndex.build(tmp_path / "notes", SENTENCES, encode, "model", plain=True)
+    path = tmp_path / "notes"
+    expected = f"<CorpusIndex {path}: flat index of 400 texts, one vector each, model model>"
+    assert repr(index) == expected
 
 
 def test_odd_text_and_odd_queries(tmp_path):
@@ -74,3 +81,15 @@ def test_what_is_not_a_list_of_sentences_is_refused(tmp_path, sentences, message
     if not isinstance(sentences, str):
         with pytest.raises(InputError, match=message.replace("sentences", "queries")):
             index.search(sentences, encode)
+
+
+def test_an_unknown_kind_is_refused_before_any_text_is_read(tmp_path):
+    """`binary` is a kind of mining only."""
+
+    def sentences():
+        raise AssertionError
+        yield
+
+    with pytest.raises(InputError, match=r"'binary'.*flat, float16, int8$"):
+        CorpusIndex.build(tmp_path / "index", sentences(), encode, "model", "binary")
+    assert list(tmp_path.iterdir()) == []

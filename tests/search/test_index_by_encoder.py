@@ -14,7 +14,6 @@ from fairseq_lxsr.embeddings import load
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.records import parse_json
 from fairseq_lxsr.search import CorpusIndex
-from fairseq_lxsr.search.index_folder import IndexFolder
 
 FRENCH = [target for _, target in toy.sentences(40)]
 
@@ -73,24 +72,6 @@ def test_sentences_are_added_after_the_others(encoder, tmp_path, kind):
     other.add(["Il pleut."])
     assert len(other) == 42
     assert len(index) == 41
-
-
-def num_lists(index):
-    """Number of inverted lists of the first segment."""
-    return IndexFolder.open(index.folder).segments[0].vectors.index.nlist
-
-
-@pytest.mark.parametrize(("lists", "before", "after"), [(3, 3, 3), (None, 1, 2)])
-def test_lists_that_were_chosen_stay(encoder, tmp_path, lists, before, after):
-    sentences = [target for _, target in toy.sentences(78)]
-    index = CorpusIndex.build(
-        tmp_path / "index", sentences[:77], encoder, kind="ivf", lists=lists, plain=True
-    )
-    assert num_lists(index) == before
-    index.add(sentences[77:])
-    assert num_lists(index) == before
-    index.compact()
-    assert num_lists(index) == after
 
 
 def test_a_model_that_is_not_named_gone_or_another(encoder, tmp_path):

@@ -75,18 +75,6 @@ def test_against_indexes_of_the_same_text(tmp_path):
     np.testing.assert_allclose(scores, margins("ratio", 3), rtol=1e-5)
 
 
-def test_neighbours_that_an_approximate_index_does_not_find_count_nothing(tmp_path):
-    """32 lists are searched, which hold one vector each: 32 of the 35 neighbours at most."""
-    sentences = [f"s {row % 30}" for row in range(40)]
-    index = CorpusIndex.build(
-        tmp_path / "index", sentences, Numbers().embed, "numbers", "ivf", lists=40, plain=True
-    )
-    _, scores = collect(
-        score_pairs(PAIRS, PairEncoder(Numbers()), PairScoring("distance", 35), (index, index))
-    )
-    assert np.isfinite(scores).all()
-
-
 def test_too_few_neighbours_and_an_index_of_another_model(tmp_path):
     with pytest.raises(InputError, match=r"k is 4; .*2"):
         next(score_pairs_among_themselves(lambda: PAIRS[:2], PairEncoder(Numbers())))
@@ -95,6 +83,26 @@ def test_too_few_neighbours_and_an_index_of_another_model(tmp_path):
     )
     with pytest.raises(InputError, match=r"\banother\b.*\bnumbers\b"):
         next(score_pairs(PAIRS, PairEncoder(Numbers()), PairScoring("ratio", 1), (index, index)))
+
+
+def test_margins_need_one_vector_for_each_sentence(tmp_path):
+    """The vectors of a text and of its sentences would count as several neighbours."""
+
+    def embed(sentences):
+        return np.ones((len(sentences), 8))
+
+    lines = ["s 1", "The first of two sentences is here. The second of them is there."]
+    plain = CorpusIndex.build(tmp_path / "plain", lines, embed, "numbers", plain=True)
+    short = CorpusIndex.build(tmp_path / "short", ["s 1", "s 2"], embed, "numbers")
+    default = CorpusIndex.build(tmp_path / "default", lines, embed, "numbers")
+    for index in (plain, short):
+        _, scores = collect(
+            score_pairs(PAIRS, PairEncoder(Numbers()), PairScoring("ratio", 2), (index, index))
+        )
+        assert len(scores) == len(PAIRS)
+    for indexes in ((plain, default), (default, plain)):
+        with pytest.raises(InputError, match=r"default: 1 .*--plain"):
+            next(score_pairs(PAIRS, PairEncoder(Numbers()), PairScoring("ratio", 1), indexes))
 
 
 @pytest.mark.parametrize("among", [False, True])

@@ -56,7 +56,8 @@ def test_stored_vectors_are_searched_with_their_model(options, text, tmp_path):
 
 
 def test_an_index_is_cut_and_its_queries_alike(encoder, text, tmp_path):
-    lxsr("index", "--input", text, "--output", tmp_path / "index", "--truncate-dim", WIDTH)
+    options = ("--plain", "--truncate-dim", WIDTH)
+    lxsr("index", "--input", text, "--output", tmp_path / "index", *options)
     index = CorpusIndex.load(tmp_path / "index")
     assert (index.config["width"], index.truncate_dim) == (WIDTH, WIDTH)
     rows = encoder.encode(FRENCH, truncate_dim=WIDTH, normalize=True)

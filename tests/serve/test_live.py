@@ -43,7 +43,7 @@ def wait_for(condition):
 def best(address, query="Two blue birds."):
     status, answer = ask(f"{address}/search", {"query": query, "k": 1})
     assert status == 200, answer
-    return answer["results"][0]["hits"][0]["text"]
+    return answer["results"][0]["hits"][0]["snippet"]
 
 
 def test_edits_and_a_new_index_are_taken_up_without_a_request_lost(encoder, index):
@@ -117,7 +117,7 @@ def test_edits_by_requests(encoder, index):
         assert edit("compact") == (200, {"compacted": True, "sentences": 4})
         query = {"query": "Two blue birds!", "k": 1}
         hit = ask(f"{address}/search", query, **key)[1]["results"][0]["hits"][0]
-        assert (hit["id"], hit["line"], hit["text"]) == ("d", 4, "Two blue birds!")
+        assert (hit["id"], hit["line"], hit["snippet"]) == ("d", 4, "Two blue birds!")
         only = ask(f"{address}/search", query | {"only_ids": ["a", "x"]}, **key)[1]["results"]
         assert [hit["id"] for hit in only[0]["hits"]] == ["a"]
         wrong = [

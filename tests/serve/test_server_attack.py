@@ -199,7 +199,7 @@ def test_the_size_of_a_search_is_limited(encoder, tmp_path):
         results = ask(url, {"query": queries, "k": 2})[1]["results"]
         assert [result["query"] for result in results] == queries
         expected = [[hit.sentence for hit in hits] for hits in index.search(queries, encoder, 2)]
-        assert [[hit["text"] for hit in result["hits"]] for result in results] == expected
+        assert [[hit["snippet"] for hit in result["hits"]] for result in results] == expected
 
 
 def test_other_requests_are_answered_during_a_search(encoder, tmp_path, monkeypatch):

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files.progress import Progress
 from fairseq_lxsr.vectors import (
     bfloat16,
     build_index,
@@ -277,20 +278,31 @@ def test_a_memory_limit_is_an_integer(value):
 
 
 @pytest.mark.parametrize("value", [0, -1, 2.5, None, True, np.True_, "3", float("nan")])
-def test_numbers_of_neighbours_and_of_lists(value):
+def test_numbers_of_neighbours(value):
     vectors = np.eye(4, 16, dtype=np.float32)
     index = build_index(vectors)
     for name, search in (
         ("k", lambda: nearest_neighbours(vectors, vectors, value)),
         ("k", lambda: mine(vectors, k=value)),
         ("k", lambda: search_index(index, vectors, value)),
-        ("probes", lambda: search_index(index, vectors, 1, probes=value)),
     ):
         with pytest.raises(InputError, match=f"{name} is "):
             search()
-    assert search_index(index, vectors, np.int64(1), probes=np.int32(3))[1].ravel().tolist() == [
+    assert search_index(index, vectors, np.int64(1))[1].ravel().tolist() == [
         0,
         1,
         2,
         3,
     ]
+
+
+def test_a_search_is_shown_while_a_block_of_queries_is_compared(monkeypatch):
+    """The block has all queries, and the candidates several blocks."""
+    monkeypatch.setattr("fairseq_lxsr.files.progress.can_overwrite", lambda: True)
+    shown = []
+    monkeypatch.setattr(Progress, "update", lambda bar, n=1: shown.append(n))
+    generator = np.random.default_rng(1)
+    candidates = generator.normal(size=(3 * rows.CANDIDATE_ROWS, 4)).astype(np.float32)
+    nearest_neighbours(candidates[: rows.QUERY_ROWS], candidates, 2, show_progress=True)
+    assert len(shown) >= 3
+    assert 0 < shown[0] < rows.QUERY_ROWS

@@ -66,6 +66,9 @@ def ranking_outcomes(
         retrieved: row indices of passages, best first [Q, K]; -1 marks a missing passage. The first
             10 are scored.
         relevant: for each query, maps row indices of relevant passages to their grades [Q].
+
+    Returns:
+        Outcomes by name, each [Q].
     """
     discounts = 1 / np.log2(np.arange(2, DEPTH + 2))
     values: dict[str, list[float]] = {"MRR@10": [], "R@1": [], "R@10": [], "nDCG@10": []}
@@ -308,6 +311,11 @@ class Passages(Protocol):
 
     def scores(self, test: PassageSet, encoder: Encoder, metric: str) -> list[Score]:
         """Score an encoder on one test set with one metric.
+
+        Args:
+            test: queries, passages and relevant pairs.
+            encoder: encoder to score.
+            metric: one of `PASSAGE_METRICS`.
 
         Returns:
             One score; for a pool `one`, one for each of its parts.

@@ -15,13 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairseq_lxsr.embeddings import Encoder, Text, embed
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.errors import InputError, say
 from fairseq_lxsr.evaluation.named_sets import find_file
 from fairseq_lxsr.evaluation.protocols.protocol import Plan, Protocol, parse_lang_pairs
 from fairseq_lxsr.evaluation.score import Outcomes, Score, from_hits, text_and_model
 from fairseq_lxsr.evaluation.texts import check_pair
-from fairseq_lxsr.files.lines import read_lines
+from fairseq_lxsr.files.lines import is_blank, read_lines
 from fairseq_lxsr.options import FILE_NAME, at_least, option
+from fairseq_lxsr.preparation.tables import CSV_NAME, csv_rows
 from fairseq_lxsr.vectors.rows import FloatArray
 
 # One-based columns of the first sentence, the second sentence and the rating.
@@ -51,50 +52,75 @@ class Rated:
 def read_rated(
     path: str | Path, languages: tuple[str, str] = ("", ""), columns: tuple[int, ...] = STS_COLUMNS
 ) -> Rated:
-    """Read rated sentence pairs from a tab-separated file.
+    """Read rated sentence pairs from a file with tabs, or from a file .csv.
 
-    The first line is skipped as a header if its rating is not a number. External embeddings are
-    looked up under the names `FILE.first` and `FILE.second`.
+    The first line is skipped as a header if its rating is not a number. Rows with a blank rating
+    are skipped and counted: in STS 2015 and 2016, only a part of the pairs was rated. External
+    embeddings are looked up under the names `FILE.first` and `FILE.second`.
 
     Args:
         path: file to read.
         languages: languages of the first and the second sentences.
         columns: one-based columns of the first sentence, the second sentence and the rating.
 
+    Returns:
+        The pairs and their ratings.
+
     Raises:
         InputError: if a line is invalid, there are too few pairs, or all ratings are equal.
     """
-    pairs = list(_read_rows(path, columns))
+    table = list(_cells(path))
+    pairs = list(_read_rows(path, table, columns))
+    num_blank = sum(1 for _, fields in table if is_blank(fields[columns[2] - 1]))
+    if num_blank:
+        say(f"{path}: skipped {num_blank:,} of {len(table):,} rows, which have no rating")
     if len(pairs) < FEWEST_PAIRS:
         raise InputError(f"{path}: {len(pairs)} rated pairs; expected at least {FEWEST_PAIRS}")
     numbers, first, second, scores = zip(*pairs, strict=True)
     if len(set(scores)) == 1:
         raise InputError(f"{path}: all ratings are {scores[0]:g}; expected different ratings")
     rows = np.array(numbers)
-    total = sum(1 for _ in read_lines(path))
     return Rated(
-        Text(first, languages[0], f"{path}.first", rows, total),
-        Text(second, languages[1], f"{path}.second", rows, total),
+        Text(first, languages[0], f"{path}.first", rows, len(table)),
+        Text(second, languages[1], f"{path}.second", rows, len(table)),
         np.array(scores),
     )
 
 
-def _read_rows(path: str | Path, columns: tuple[int, ...]) -> Iterator[tuple[int, str, str, float]]:
-    """Yield the row number, both sentences and the rating of each pair."""
-    for row, line in enumerate(read_lines(path)):
-        fields = line.split("\t")
+def _cells(path: str | Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield the line number and the cells of each row of a table."""
+    is_csv = CSV_NAME.search(str(path))
+    lines = read_lines(path, is_table=bool(is_csv))
+    if is_csv:
+        for number, _, cells in csv_rows(path, lines):
+            yield number, cells
+    else:
+        for number, line in enumerate(lines, start=1):
+            yield number, line.split("\t")
+
+
+def _read_rows(
+    path: str | Path, table: list[tuple[int, list[str]]], columns: tuple[int, ...]
+) -> Iterator[tuple[int, str, str, float]]:
+    """Yield the row number, both sentences and the rating of each pair with a rating."""
+    for row, (number, fields) in enumerate(table):
         if len(fields) < max(columns):
+            advice = "choose columns with --columns"
+            if len(fields) == 1:
+                advice = "separate columns by tabs, or name a file with commas .csv"
             raise InputError(
-                f"{path}, line {row + 1}: {len(fields)} columns; expected at least "
-                f"{max(columns)} (see --columns)"
+                f"{path}, line {number}: {len(fields)} columns; expected at least "
+                f"{max(columns)}: {advice}"
             )
         first, second, score = (fields[column - 1] for column in columns)
         rating = _parse_rating(score)
+        if is_blank(score):
+            continue
         if rating is not None:
             yield row, first, second, rating
         elif row or not _is_column_name(score):
             raise InputError(
-                f"{path}, line {row + 1}: rating {score!r:.60} is invalid; "
+                f"{path}, line {number}: rating {score!r:.60} is invalid; "
                 f"expected a number in column {columns[2]} (see --columns)"
             )
 
@@ -141,7 +167,14 @@ def _unit_length(rows: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def ranks(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Rank numbers [N], from 1 for the smallest. Equal numbers get their mean rank, as in SciPy."""
+    """Rank numbers [N], from 1 for the smallest. Equal numbers get their mean rank, as in SciPy.
+
+    Args:
+        x: numbers to rank.
+
+    Returns:
+        Ranks [N].
+    """
     _, place, counts = np.unique(x, return_inverse=True, return_counts=True)
     last = counts.cumsum()
     return (last - (counts - 1) / 2)[place]
@@ -160,6 +193,9 @@ def correlations(
         second: embeddings of the second sentences [N, D].
         scores: ratings [N].
 
+    Returns:
+        Outcomes by name.
+
     Raises:
         InputError: if all cosine similarities or all ratings are equal.
     """
@@ -177,7 +213,15 @@ def correlations(
 
 
 def score_rated(rated: Rated, encoder: Encoder) -> Score:
-    """Compute the correlations for rated pairs."""
+    """Compute the correlations for rated pairs.
+
+    Args:
+        rated: the rated pairs.
+        encoder: encoder to score.
+
+    Returns:
+        The score.
+    """
     outcomes = correlations(embed(encoder, rated.first), embed(encoder, rated.second), rated.scores)
     settings = {"metric": "cosine", "ties": "mean-rank", "pairs": len(rated.scores)}
     ratings = [str(score) for score in rated.scores]
@@ -187,7 +231,14 @@ def score_rated(rated: Rated, encoder: Encoder) -> Score:
 
 
 def three_columns(text: str) -> tuple[int, ...]:
-    """Parse --columns, for example 6,7,5. Used as argparse's `type=` argument."""
+    """Parse --columns, for example 6,7,5. Used as argparse's `type=` argument.
+
+    Args:
+        text: three numbers from 1, with commas between them.
+
+    Returns:
+        The numbers.
+    """
     try:
         first, second, score = (int(at_least(1)(part)) for part in text.split(","))
     except (argparse.ArgumentTypeError, ValueError):

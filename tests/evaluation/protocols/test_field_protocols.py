@@ -173,7 +173,32 @@ def test_rated_pairs_that_cannot_be_correlated(tmp_path, content, message):
         sts.read_rated(tmp_path / "s.tsv")
 
 
-@pytest.mark.parametrize("score", ["4,5", "", "nan", "-inf", "null", "None", "5e", "1e400"])
+def test_pairs_without_a_rating_are_skipped_and_counted(tmp_path, capsys):
+    """As in STS 2015 and 2016, of which only a part was rated."""
+    path = tmp_path / "sts.tsv"
+    path.write_text("\ta\tb\n5\tc\td\n \te\tf\n1\tg\th\n2\ti\tj\n")
+    rated = sts.read_rated(path, columns=(2, 3, 1))
+    assert rated.first.lines == ("c", "g", "i")
+    assert rated.first.rows.tolist() == [1, 3, 4]
+    assert f"{path}: skipped 2 of 5 rows" in capsys.readouterr().err
+    path.write_text("\ta\tb\n\tc\td\n")
+    with pytest.raises(InputError, match="0 rated pairs"):
+        sts.read_rated(path, columns=(2, 3, 1))
+
+
+def test_rated_pairs_in_a_csv(tmp_path):
+    rows = '"A dog, red.",Un chien,5\r\n"A ""cat"".",Le chat,0.5\r\nA bird,Un oiseau,2\r\n'
+    (tmp_path / "sts.csv").write_bytes(f"sentence1,sentence2,score\r\n{rows}".encode())
+    rated = sts.read_rated(tmp_path / "sts.csv")
+    assert rated.first.lines == ("A dog, red.", 'A "cat".', "A bird")
+    assert rated.scores.tolist() == [5, 0.5, 2]
+    assert rated.first.rows.tolist() == [1, 2, 3]
+    (tmp_path / "sts.tsv").write_bytes(rows.encode())
+    with pytest.raises(InputError, match=r"line 1: 1 columns; expected at least 3: .*\.csv"):
+        sts.read_rated(tmp_path / "sts.tsv")
+
+
+@pytest.mark.parametrize("score", ["4,5", "nan", "-inf", "null", "None", "5e", "1e400"])
 def test_a_first_score_that_is_no_number_is_no_header(tmp_path, score):
     rows = [f"A dog.\tUn chien.\t{score}", "The cat.\tLe chat.\t1", "A bird.\tUn oiseau.\t2"]
     (tmp_path / "x.tsv").write_text("\n".join(rows) + "\n")

@@ -16,6 +16,7 @@ from fairseq_lxsr.evaluation.passage_sets import read_codes, read_passage_set, r
 from fairseq_lxsr.evaluation.pools import Pool, make_pool
 from fairseq_lxsr.evaluation.protocols.passages import Passages, ranking_outcomes
 from fairseq_lxsr.evaluation.score import read_scores
+from fairseq_lxsr.options import PASSAGE_METRICS
 
 QUERIES = {"q1": "which dog barks", "q2": "where does it rain", "q3": "nothing relevant"}
 PASSAGES = {"a": "the dog barks", "b": "it rains in Spain", "c": "cats"}
@@ -107,15 +108,17 @@ def test_bm25_finds_words(files):
     assert "|model:bm25|" in score.signature
 
 
-def test_an_index_is_measured(files, tmp_path):
+def test_the_ranking_of_an_index_is_measured(files, tmp_path):
     folder = random_model.write_model(tmp_path / "m", gated=True, num_layers=0)
     encoder = ModelFolder(SentenceEncoder.from_pretrained(folder))
     options = dict(zip(("queries", "passages", "relevant"), files, strict=True))
     protocol = Passages(**options, metric=("passages",))
     [[score]] = protocol.plan().measure(encoder)
-    assert score.signature.startswith("passages|metric:index-maxsim-pairs-of-100-prefix-bm25-")
+    assert score.signature.startswith(f"passages|metric:{PASSAGE_METRICS['passages']}|")
     # Each query is found: the index returns all three passages.
     assert score.values["R@10"] == 100
+    with pytest.raises(InputError, match=r"passages: .*word piece"):
+        list(protocol.plan().measure(Vectors(VECTORS)))
 
 
 def test_beir(beir):
@@ -397,7 +400,7 @@ def test_invalid_xquad(tmp_path, content):
 def test_invalid_options(files, tmp_path):
     three = ["--queries", files[0], "--passages", files[1], "--relevant", files[2]]
     for words, *expected in (
-        (["--queries", files[0]], "--data"),
+        (["--queries", files[0]], "--passages", "--data"),
         ([*three, "--data", tmp_path], "--data"),
         (["--data", tmp_path], "queries.jsonl", tmp_path),
         ([*three, "--lang-pairs", "en-fr,en-de"], "p.tsv", "2", "{lang}"),

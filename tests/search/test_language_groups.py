@@ -1,0 +1,127 @@
+"""Candidates in several languages: each is compared with others in its language."""
+
+import numpy as np
+import pytest
+
+from fairseq_lxsr.embeddings import load
+from fairseq_lxsr.search import CorpusIndex, segment_writer
+from fairseq_lxsr.search.language_groups import LanguageGroups
+from fairseq_lxsr.search.passages import PassageRanker
+
+VALUES = np.array([[0.5, 0.1, 0.9, 0.3], [-0.2, 0.4, -0.6, 0.0]])
+
+
+# -- by hand
+
+
+def test_largest_value_of_each_language():
+    groups = LanguageGroups(np.array([22, 17, 22, 17]))
+    assert len(groups) == 2
+    assert groups.numbers.tolist() == [1, 0, 1, 0]
+    assert groups.sizes.tolist() == [2, 2]
+    assert groups.largest(VALUES).tolist() == [[0.3, 0.9], [0.4, -0.2]]
+    assert groups.largest(VALUES[0]).tolist() == [0.3, 0.9]
+
+
+def test_means_of_each_language():
+    groups = LanguageGroups(np.array([5, 3, 5, 5]))
+    np.testing.assert_allclose(groups.means(VALUES[0], prior=0), [0.1, 1.7 / 3])
+    # The mean of all, 0.45, counts as two candidates.
+    expected = [(0.1 + 0.9) / 3, (1.7 + 0.9) / 5]
+    np.testing.assert_allclose(groups.means(VALUES[0], prior=2), expected)
+    means = groups.means(VALUES, prior=2)
+    assert means.shape == (2, 2)
+    np.testing.assert_allclose(means[0], expected)
+
+
+def test_one_language_is_one_group():
+    groups = LanguageGroups(np.full(4, 9))
+    assert len(groups) == 1
+    assert groups.largest(VALUES).tolist() == [[0.9], [0.4]]
+    np.testing.assert_allclose(groups.means(VALUES, prior=7)[:, 0], VALUES.mean(axis=1))
+
+
+# -- rankings
+
+ENGLISH = [
+    "The museum is closed on Monday because of the holiday.",
+    "Where is the station? It is on the other side of the river.",
+    "When does the shop of the farmer open? Ask him in the morning.",
+    "The price of the ticket for the bus is on the door of the bus.",
+    "The teacher is in the garden with the children of the school.",
+    "You can leave the keys of the car with the man at the door.",
+    "The children play football on Sunday with the teacher.",
+    "We wait for the bus at the corner.",
+    "Does the swimming course begin in winter?",
+    "He has not paid the waiter for the cup of tea.",
+]
+GERMAN = [
+    "Das Schwimmbad schließt um neun Uhr, und im Winter ist es nicht geöffnet.",
+    "Die Kinder sind mit dem Lehrer im Garten und spielen mit dem Hund.",
+    "Der Zug nach Berlin ist nicht pünktlich, und wir warten auf dem Bahnsteig.",
+    "Das Brot ist frisch, und die Milch ist im Kühlschrank.",
+    "Wir haben die Rechnung für das Auto nicht bezahlt.",
+    "Die Bibliothek leiht jedem Mitglied zehn Bücher für drei Wochen.",
+]
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return load("lxsr-static")
+
+
+QUERIES = {
+    "When does the swimming pool close?": GERMAN[0],
+    "Where do the children play with the dog?": GERMAN[1],
+    "Where do we wait for the train?": GERMAN[2],
+    "Who has not paid for the car?": GERMAN[4],
+}
+
+
+def test_the_answer_in_another_language_is_above_sentences_with_common_words(
+    encoder, tmp_path, monkeypatch
+):
+    index = CorpusIndex.build(tmp_path / "index", [*ENGLISH, *GERMAN], encoder)
+    assert len(set(index._stored.languages)) == 2
+    assert [hits[0].text for hits in index.search(list(QUERIES), k=1)] == list(QUERIES.values())
+    # Without languages, the English sentences are above the answers.
+    monkeypatch.setattr(segment_writer, "guess_language", lambda text: "")
+    unlabelled = CorpusIndex.build(tmp_path / "unlabelled", [*ENGLISH, *GERMAN], encoder)
+    for hits in unlabelled.search(list(QUERIES), k=1):
+        assert hits[0].text in ENGLISH
+
+
+@pytest.mark.parametrize(
+    ("query", "answer"),
+    [
+        ("When is the museum closed?", ENGLISH[0]),
+        ("How many books can a member of the library take?", GERMAN[5]),
+        ("Is the train to Berlin on time?", GERMAN[2]),
+        ("Wann hat das Museum zu?", ENGLISH[0]),
+        ("Was kostet die Fahrkarte für den Bus?", ENGLISH[3]),
+        ("Wo spielen die Kinder mit dem Hund?", GERMAN[1]),
+    ],
+)
+def test_the_answer_in_either_language_is_first(encoder, tmp_path, query, answer):
+    index = CorpusIndex.build(tmp_path / "index", [*ENGLISH, *GERMAN], encoder)
+    assert index.search(query, k=1)[0].text == answer
+
+
+def test_labels_of_one_language_change_no_score(encoder):
+    ranker = PassageRanker(encoder)
+    windows = ranker.split_windows([[text] for text in ENGLISH])
+    [query] = ranker.split_queries(["When is the museum closed?"])
+    cosines = np.linspace(0.1, 0.6, len(ENGLISH))
+    expected_scores, expected_sentences = ranker.score(query, windows, cosines)
+    scores, sentences = ranker.score(query, windows, cosines, np.full(len(ENGLISH), 11))
+    np.testing.assert_array_equal(scores, expected_scores)
+    np.testing.assert_array_equal(sentences, expected_sentences)
+
+
+def test_a_search_in_one_language_does_not_depend_on_labels(encoder, tmp_path, monkeypatch):
+    index = CorpusIndex.build(tmp_path / "index", ENGLISH, encoder)
+    expected = index.search("When is the museum closed?", k=9)
+    monkeypatch.setattr(segment_writer, "guess_language", lambda text: "")
+    unlabelled = CorpusIndex.build(tmp_path / "unlabelled", ENGLISH, encoder)
+    assert unlabelled._stored.languages.tolist() == [0] * len(ENGLISH)
+    assert unlabelled.search("When is the museum closed?", k=9) == expected
