@@ -80,6 +80,14 @@ def test_sentences(text, sentences):
     assert [text[start:stop] for start, stop in spans] == sentences
 
 
+def test_a_code_finds_its_line_among_codes_that_are_like_it(tmp_path):
+    encoder = SentenceEncoder.from_pretrained("lxsr-static")
+    lines = [f"Part no. AX-{number}, steel" for number in range(100, 200)]
+    index = CorpusIndex.build(tmp_path / "parts", lines, encoder)
+    all_hits = index.search([f"AX-{number}" for number in range(100, 200)], k=1)
+    assert [hit.line for (hit,) in all_hits] == list(range(100))
+
+
 def test_ends_of_sentences_in_many_scripts():
     texts = {
         "この本は学生にはとても高いです｡|今年は買うことができません｡|図書館が助けてくれるでしょう｡": "",
