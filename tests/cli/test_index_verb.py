@@ -62,8 +62,8 @@ def test_ids_are_shown(folder):
     search = ("search", "--index", "index", "--k", 1, "a cat")
     assert lxsr_here(*search, folder=folder).stdout.endswith("  n2  a cat\n")
     done = lxsr_here(*search, "--output", "-", folder=folder)
-    query, _, name, text, match = done.stdout.rstrip("\n").split("\t")
-    assert (query, name, text, match) == ("a cat", "n2", "a cat", "a cat")
+    query, _, name, text = done.stdout.rstrip("\n").split("\t")
+    assert (query, name, text) == ("a cat", "n2", "a cat")
 
 
 @pytest.mark.parametrize(
