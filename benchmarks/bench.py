@@ -184,6 +184,11 @@ def right_of_mined(results: Any) -> float:
     return next(row["right"] for row in results["rerank 10"] if row["threshold"] == 1.1)
 
 
+def least_precision(results: Any) -> float:
+    """Return the smallest P@1 of codes in the default index over all lists."""
+    return min(row["default"] for row in results["P@1"].values())
+
+
 def most_growth(results: Any) -> float:
     """Return the largest difference between the exponent of the time and that of the work."""
     differences = [0.0]
@@ -334,6 +339,11 @@ ROWS = {
         "--rerank 10",
         (Figure("of pairs found with --rerank 10, % right", right_of_mined, least=90),),
     ),
+    "quality.codes": Row(
+        "--model {model} --lines 200",
+        "--lines 6",
+        (Figure("codes whose line is first, %", least_precision, least=98),),
+    ),
     "speed.growth": Row(
         "--sizes 5000 50000 250000 --only clean subwords binarise embed score",
         "--sizes 500 --only clean",
@@ -438,6 +448,7 @@ NOT_RUN = (
     "quality.tables",
     "quality.languages",
     "quality.spellings",
+    "quality.thresholds",
     "quality.pretrained",
     "quality.rerank",
     "quality.add_language",

@@ -489,6 +489,9 @@ PASSAGE_METRICS = {
     "bm25": "bm25-k1.5-b0.75",
 }
 
+# Collections of several languages: each passage in one of them, or in all.
+POOLS = ("one", "all")
+
 # BUCC variants: learnt threshold, threshold tuned on the evaluation data, and mteb's two variants.
 BUCC_FORMS = ("learned", "oracle", "mteb-v2", "mteb-v1")
 BUCC_PARTS = ("sample", "training", "test")

@@ -120,7 +120,7 @@ def kill_edits(folder: Path, kills: int, readers: int, seed: int = 1) -> dict[st
     for batch in range(BATCHES):
         sentences += texts_of(batch, 0)
         ids += ids_of(batch)
-    CorpusIndex.build(folder, sentences, Encoder(), ids=ids, plain=True)
+    CorpusIndex.build(folder, sentences, Encoder(), ids=ids)
     versions = dict.fromkeys(range(BATCHES), 0)
     context = multiprocessing.get_context("fork")
     stop = context.Event()

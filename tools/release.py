@@ -35,6 +35,8 @@ IMAGE = re.compile(
 )
 # A link to a file of the repository, which an index cannot follow.
 RELATIVE_LINK = re.compile(r"\]\((?!https?:|#)[^)]*\)")
+# A picture whose address is a page about the picture, which an index cannot show.
+PICTURE_PAGE = re.compile(r"!\[[^\]]*\]\([^)]*/blob/[^)]*\)")
 # Files that git tracks but the source distribution does not contain.
 LEFT_OUT = (".github/", ".gitignore")
 # Maximum file size on PyPI, in MB.
@@ -108,7 +110,7 @@ def final_problems(root: Path) -> list[str]:
     """Return what is allowed in development, but not in a release.
 
     These are addresses that are still placeholders, images without a digest, changes without a
-    release, uncommitted files, and an existing tag.
+    release, uncommitted files, and an existing tag of another commit.
     """
     problems = []
     for name in ("pyproject.toml", "CITATION.cff"):
@@ -134,8 +136,11 @@ def final_problems(root: Path) -> list[str]:
     if changed:
         problems.append(f"{changed[0][3:]}: not committed; expected no changes: commit first")
     tag = f"v{package_version(root)}"
-    if git(root, "tag", "--list", tag):
-        problems.append(f"{tag}: this tag exists; expected a new version: raise __version__")
+    # The workflow that publishes runs at the tag itself.
+    if git(root, "tag", "--list", tag) and tag not in git(root, "tag", "--points-at").split():
+        problems.append(
+            f"{tag}: this tag exists for another commit; expected a new version: raise __version__"
+        )
     return problems
 
 
@@ -244,9 +249,16 @@ def _metadata_problems(root: Path, metadata: Message) -> list[str]:
     links = [f"{name}, {link}" for name, link in about["urls"].items()]
     if metadata.get_all("Project-URL") != links:
         problems.append("Project-URL differs; expected those of pyproject.toml")
-    relative = RELATIVE_LINK.search(str(metadata.get_payload()))
+    text = str(metadata.get_payload())
+    relative = RELATIVE_LINK.search(text)
     if relative:
         problems.append(f"{relative[0]} leads nowhere; expected a complete address")
+    page = PICTURE_PAGE.search(text)
+    if page:
+        problems.append(f"{page[0]} is a page, not a picture; expected its address under /raw/")
+    command = f"pip install {about['name']}"
+    if command not in text:
+        problems.append(f"README.md does not name {command!r}; expected it: see setup.py")
     return problems
 
 

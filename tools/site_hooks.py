@@ -44,12 +44,14 @@ class PublicPage(NamedTuple):
         about: its first paragraph.
         folder: folder of the package.
         modules: modules of the folder; empty for the folder itself.
+        example: a program, shown before the modules.
     """
 
     title: str
     about: str
     folder: str
     modules: tuple[str, ...] = ()
+    example: str = ""
 
     def names(self) -> list[str]:
         """Return the full names of the modules."""
@@ -57,11 +59,44 @@ class PublicPage(NamedTuple):
         return [f"{package}.{name}" for name in self.modules] or [package]
 
 
+ENCODE = """
+from fairseq_lxsr import SentenceEncoder
+
+encoder = SentenceEncoder.from_pretrained("lxsr-static")
+notes = ["Où est la gare ?", "Es regnet.", "El perro duerme."]
+vectors = encoder.encode(notes)  # float32 [3, D]
+query = encoder.encode("The dog is asleep.")  # float32 [D]
+cosines = encoder.similarity(query, vectors)[0]
+for note, cosine in zip(notes, cosines):
+    print(f"{cosine:.2f} {note}")
+"""
+EVALUATE = """
+from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.evaluation.protocols.similarity_search import error_rate
+
+english = ["The dog sleeps.", "It rains.", "A red door.", "Good night!", "I read a book."]
+french = ["Le chien dort.", "Il pleut.", "Une porte rouge.", "Bonne nuit !", "Je lis un livre."]
+encoder = SentenceEncoder.from_pretrained("lxsr-static")
+errors = error_rate(encoder.encode(english), encoder.encode(french), "tatoeba")
+print(f"{errors.value:.1f} % of the sentences do not find their translation")
+"""
+ASK = """
+# lxsr serve --model lxsr-static
+import json
+from urllib.request import Request, urlopen
+
+body = json.dumps({"model": "lxsr-static", "input": ["A dog.", "Un chien."]}).encode()
+address = "http://127.0.0.1:8000/v1/embeddings"
+with urlopen(Request(address, body, {"Content-Type": "application/json"})) as answer:
+    rows = json.load(answer)["data"]
+print(len(rows), len(rows[0]["embedding"]))
+"""
 PUBLIC = {
     "encoder": PublicPage(
         "SentenceEncoder",
         "Turns sentences into vectors. `from fairseq_lxsr import SentenceEncoder`",
         "encoder",
+        example=ENCODE,
     ),
     "search": PublicPage(
         "CorpusIndex and Reranker",
@@ -90,6 +125,15 @@ PUBLIC = {
         " [Evaluate](../evaluating.md) shows their use.",
         "evaluation",
         ("score", "compare", *(f"protocols.{name}" for name in PROTOCOLS)),
+        EVALUATE,
+    ),
+    "clients": PublicPage(
+        "Server and clients",
+        "Any HTTP client can ask [the server](../serving.md). The classes are for programs that"
+        " bring an interface for embeddings: [In other tools](../tools.md).",
+        "clients",
+        ("langchain", "llama_index", "haystack", "chroma", "lance", "sklearn"),
+        ASK,
     ),
 }
 TABLE = re.compile(r"^<!-- table: (\w+)(?: (\S+))? -->$", re.M)
@@ -99,8 +143,10 @@ LINK = re.compile(r"(!?)\[([^\]]*)\]\(((?:\.\./)+[^)#\s]+)(#[^)\s]*)?\)")
 # A page that loads a file from another host.
 FOREIGN = re.compile(
     r"<(?:script|img|iframe|source|audio|video)\b[^>]*\ssrc=\"?(?:https?:)?//"
-    r"|<link\b[^>]*\shref=\"?(?:https?:)?//"
+    r"|<link\b(?![^>]*\brel=\"?canonical)[^>]*\shref=\"?(?:https?:)?//"
 )
+# A paragraph of text: neither a heading, a comment, a picture, a list, a table nor code.
+PARAGRAPH = re.compile(r"(?:^|\n\n)((?![#<!:`|*-]|\d+\.)[^\n]+(?:\n[^\n]+)*)")
 # Width of an option in characters.
 OPTIONS_WIDTH = 100
 
@@ -128,7 +174,10 @@ def api_pages() -> tuple[dict[str, str], dict[str, str]]:
     public = {}
     public_modules: set[str] = set()
     for name, page in PUBLIC.items():
-        public[f"api/{name}.md"] = api_page(page.title, page.about, page.names())
+        about = page.about
+        if page.example:
+            about += f"\n\n```python\n{page.example.strip()}\n```"
+        public[f"api/{name}.md"] = api_page(page.title, about, page.names())
         public_modules.update(page.names())
     internal = {}
     for room, modules in rooms().items():
@@ -475,6 +524,46 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Insert the tables into a page, and replace its links to the repository."""
     with_tables = TABLE.sub(lambda match: TABLES[match[1]](match[2]), markdown)
     return LINK.sub(repository_link(page, config), with_tables)
+
+
+def on_env(env: Any, config: MkDocsConfig, files: Files) -> None:
+    """Add llms.txt, a list of all pages for programs that read documentation."""
+    pages = [file.page for file in files.documentation_pages() if file.page]
+    files.append(File.generated(config, "llms.txt", content=llms_text(pages, config)))
+
+
+def llms_text(pages: Sequence[Page], config: MkDocsConfig) -> str:
+    """Return the list of pages by section, each with its address and its first sentence.
+
+    Args:
+        pages: pages of the site, with titles; internals are left out.
+        config: configuration of the site. Without `site_url`, addresses are relative.
+    """
+    sections: dict[str, list[str]] = {}
+    for page in pages:
+        if page.file.src_uri.startswith("api/internals/"):
+            continue
+        # The outermost section; a page outside all sections has none.
+        titles = ["Pages", *(section.title or "" for section in page.ancestors)]
+        address = f"{config.site_url or ''}{page.file.url}"
+        line = f"- [{page.title}]({address})"
+        summary = first_sentence(page.markdown or "")
+        if summary:
+            line += f": {summary}"
+        sections.setdefault(titles[-1], []).append(line)
+    parts = [f"# {config.site_name}", f"> {config.site_description}"]
+    for section, lines in sections.items():
+        parts += [f"## {section}", "\n".join(lines)]
+    return "\n\n".join(parts) + "\n"
+
+
+def first_sentence(markdown: str) -> str:
+    """Return the first sentence of a page without links, or an empty string."""
+    paragraph = PARAGRAPH.search(markdown)
+    if paragraph is None:
+        return ""
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", " ".join(paragraph[1].split()))
+    return re.split(r"(?<=[.?!]) ", text, maxsplit=1)[0].removesuffix(":")
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:

@@ -34,7 +34,7 @@ from fairseq_lxsr.cluster import (
 )
 from fairseq_lxsr.embeddings import Encoder, Layout, ModelFolder, Text, embed_lines
 from fairseq_lxsr.files.lines import read_lines
-from fairseq_lxsr.search import CorpusIndex, Mining, Side, mine_files
+from fairseq_lxsr.search import CorpusIndex, IndexOptions, Mining, Side, mine_files
 
 VERBS = ("embed", "index", "mine")
 # Queries that compare the results of two indexes.
@@ -119,7 +119,8 @@ class Bench:
             embedding = Embedding(self.layout, {"model": workers.model}, embedder)
             embed_shards(read_lines(source), output, embedding, workers)
         elif verb == "index":
-            index_shards(read_lines(target), output, encode_with, workers)
+            options = IndexOptions(plain=True)
+            index_shards(read_lines(target), output, encode_with, workers, options)
         else:
             corpora = [Corpus(side, "", self.args.lines) for side in (source, target)]
             mine_shards(corpora[0], corpora[1], output, workers)

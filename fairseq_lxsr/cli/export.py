@@ -99,6 +99,11 @@ class CardOptions:
         FILE_NAME,
         metavar="FILE.json",
     )
+    name: str = option(
+        "name of the model in its card (default: the name of --push, or of the folder)",
+        "",
+        metavar="NAME",
+    )
 
     def read(self, *outputs: str | Path) -> "tuple[list[Score], TextSources | None]":
         """Read the score and source files, after checking that no output overwrites them."""
@@ -133,7 +138,8 @@ class CardExport(CardOptions):
                 "folder of your own: write one with `lxsr export hub --scores FILE.jsonl`"
             )
         scores, sources = self.read(*(folder / name for name in CARD_FILES))
-        write_card(folder, SentenceEncoder.from_pretrained(folder, "cpu"), scores, sources)
+        encoder = SentenceEncoder.from_pretrained(folder, "cpu")
+        write_card(folder, encoder, scores, sources, self.name)
         print(f"{folder / CARD_FILE}: written")
 
 
@@ -307,7 +313,7 @@ class HubExport(SentenceTransformersExport, CardOptions):
             self.drop_order,
             self.onnx,
             self.dtype,
-            name=self.push,
+            name=self.name or self.push,
         )
         advice = "; upload it with --push ORG/NAME, or with the tool of the hub"
         if self.push is not None:

@@ -178,6 +178,18 @@ class Parser(argparse.ArgumentParser):
         # Python 3.14 colours help with control characters, which our streams escape.
         self.color = False
 
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        """Convert a value. An error inside the conversion is not an error of the value.
+
+        argparse reports every TypeError and ValueError as an invalid value, even one that comes
+        from an import.
+        """
+        convert = self._registry_get("type", action.type, action.type)
+        try:
+            return convert(arg_string)
+        except argparse.ArgumentTypeError as error:
+            raise argparse.ArgumentError(action, str(error)) from None
+
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {message}; see {self.prog} --help\n")
 

@@ -52,14 +52,16 @@ def add_parser(verbs) -> None:
     parser.add_argument(
         "--lang-pair",
         metavar="PAIR",
-        help="languages of source and target, required if --model specifies languages",
+        help="languages of source and target, required for .tmx, and if --model specifies "
+        "languages",
     )
     parser.add_argument(
         "--output",
         required=True,
         type=output_path,
-        metavar="FILE.tsv",
-        help="table of score, source and target (optionally .gz); - for standard output",
+        metavar="FILE",
+        help="table of score, source and target (.tsv), or translation memory (.tmx, with "
+        "--lang-pair); optionally .gz; - for standard output",
     )
     parser.add_argument(
         "--work",

@@ -37,7 +37,7 @@ from fairseq_lxsr.cli.options import (
 from fairseq_lxsr.cli.streams import results
 from fairseq_lxsr.errors import InputError, say
 from fairseq_lxsr.files.entities import EntityReader
-from fairseq_lxsr.files.lines import is_blank, read_lines, single_line
+from fairseq_lxsr.files.lines import count_lines, is_blank, read_lines, single_line
 from fairseq_lxsr.files.records import json_line
 from fairseq_lxsr.files.write import atomic_write, refuse_overlap, restore_folder
 from fairseq_lxsr.options import FILE_NAME, file_path
@@ -162,11 +162,11 @@ def run_index(args: argparse.Namespace) -> None:
         index_in_cluster(args)
         return
     encoder = load_any(args, show_progress=False, truncate_dim=args.truncate_dim)
-    total = count(args.input)
+    total = count_lines(args.input)
     entities = EntityReader(args.entities)
     sentences, ids = read_documents(args, entities)
     line_counts: Counter[str] = Counter()
-    lines = Progress(counted(sentences, line_counts), desc="index", unit=" sentences", disable=None)
+    lines = Progress(counted(sentences, line_counts), total=total, desc="index", unit=" sentences")
     encode = with_pieces(text_embedder(args, total, encoder), encoder, encoder.fingerprint)
     with naming_ids(args):
         index = CorpusIndex.build(
@@ -207,7 +207,7 @@ def _load_embedder(
     args.model = args.model or [index_model(index, args.output)]
     encoder = load_any(args, show_progress=False)
     check_model(index, encoder)
-    embed = text_embedder(args, count(args.input), encoder, counts)
+    embed = text_embedder(args, count_lines(args.input), encoder, counts)
     return with_pieces(embed, encoder, index.fingerprint)
 
 
@@ -217,7 +217,7 @@ def index_in_cluster(args: argparse.Namespace) -> None:
 
     load = partial(load_any, args, show_progress=False, truncate_dim=args.truncate_dim)
     with workers(args, load) as cluster:
-        total = count(args.input)
+        total = count_lines(args.input)
         entities = EntityReader(args.entities)
         sentences, _ = read_documents(args, entities)
         encode = partial(text_embedder, args, total)
@@ -249,13 +249,6 @@ def model_folder(args: argparse.Namespace) -> str:
     if name.language or name.words:
         return ""
     return str(find_model(name.path).resolve())
-
-
-def count(path: str | None) -> int | None:
-    """Return the number of lines in a file, or None if there is no file or it is a stream."""
-    if not path or not Path(path).is_file():
-        return None
-    return sum(1 for _ in read_lines(path))
 
 
 def text_embedder(
@@ -304,7 +297,7 @@ def run_search(args: argparse.Namespace) -> None:
     # Blank queries are skipped, but the others keep their line numbers from the input.
     rows = nonblank_rows(queries, args.input or "the command line")
     text = Text([queries[row] for row in rows], rows=np.array(rows))
-    encode = text_embedder(args, count(args.input), encoder)
+    encode = text_embedder(args, count_lines(args.input), encoder)
     options = filled(SearchOptions, args)
     results_by_query = index.search(
         text,

@@ -67,5 +67,9 @@ def __getattr__(name: str) -> Any:
 
 
 def filters_of_opuscleaner() -> Path:
-    """Return the folder to pass to `opuscleaner-clean --filters FOLDER/*.json`."""
+    """Return the folder to pass to `opuscleaner-clean --filters FOLDER/*.json`.
+
+    Returns:
+        The folder.
+    """
     return Path(__file__).parent

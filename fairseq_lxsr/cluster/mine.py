@@ -22,12 +22,12 @@ from fairseq_lxsr.files.entities import ENTITIES, EntityReader
 from fairseq_lxsr.files.lines import Lines, is_blank, read_lines
 from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.files.records import Record, open_array
-from fairseq_lxsr.files.write import check_writable
 from fairseq_lxsr.search import Mining, Side
 from fairseq_lxsr.search.bitext import (
     Distinct,
     check_k,
     check_one_language,
+    check_output,
     chosen_pairs,
     embed_distinct,
     find_neighbours,
@@ -343,7 +343,7 @@ def mine_shards(
     if target is not None and not _is_same_text(source, target):
         sides.append(target)
     _check_sides(sides, options, workers)
-    check_writable(output)
+    check_output(output, [side.language for side in sides])
     folder = work or output.with_name(f"{output.name}.work")
     with work_folder(folder, "mine", keep=work is not None):
         embed_tasks = _embed_tasks(sides, folder, options, workers)
@@ -354,7 +354,8 @@ def mine_shards(
         target_text = Sentences([task.shard for task in embed_tasks[-1]])
         results = [_read_neighbours(tasks) for tasks in search_tasks]
         pairs = chosen_pairs(results, source_text, target_text, options)
-        write_pairs(output, pairs, source_text, target_text)
+        languages = (sides[0].language, sides[-1].language)
+        write_pairs(output, pairs, source_text, target_text, languages)
     count = sum(map(len, embed_tasks))
     return pairs, {"shards": count, "kept": 2 * count - num_done}
 

@@ -20,6 +20,7 @@ from typing import Any
 from fairseq_lxsr.cluster.shards import SHARD_LINES
 from fairseq_lxsr.embeddings import Encoder, Text, count_long, width_of
 from fairseq_lxsr.errors import InputError, first_line, say
+from fairseq_lxsr.files.progress import Progress
 from fairseq_lxsr.machine import require
 
 # Maximum number of attempts per task, by all workers together.
@@ -116,7 +117,10 @@ class MeasureWidth(Task):
 def run_missing(tasks: Sequence[ShardTask], workers: "Workers") -> int:
     """Run the tasks whose output is missing or damaged, and return their number."""
     missing = [task for task in tasks if not task.is_done()]
-    return sum(1 for _ in workers.run(missing))
+    with Progress(total=len(missing), desc="run", unit=" shards") as bar:
+        for _ in workers.run(missing):
+            bar.update()
+    return len(missing)
 
 
 # -- workers

@@ -134,7 +134,7 @@ def mine_draws(
     if pair_languages == "any":
         turns = [tuple(embedded)]
         draw_places = _draw_from_all
-    with Progress(total=count, desc="mine", unit=" pairs", disable=None) as bar:
+    with Progress(total=count, desc="mine", unit=" pairs") as bar:
         for languages in itertools.cycle(turns):
             start = time.perf_counter()
             places = draw_places(rng, sizes, languages, counts)

@@ -54,7 +54,14 @@ class Text(Sequence[str]):
         return iter(self.lines)
 
     def where(self, index: int) -> str:
-        """Describe a sentence by its file, line number and text, for messages."""
+        """Describe a sentence by its file, line number and text, for messages.
+
+        Args:
+            index: index of the sentence, from 0.
+
+        Returns:
+            The description, such as `corpus.en, line 3: 'A dog.'`.
+        """
         row = index if self.rows is None else int(self.rows[index])
         source = ", ".join(filter(None, (self.file or self.language, f"line {row + 1:,}")))
         return f"{source}: the embedding of {self.lines[index]!r:.60}"
@@ -117,12 +124,27 @@ def embed(encoder: Encoder, text: Text, zeros: bool = False) -> FloatArray:
 
 
 def count_zeros(embeddings: FloatArray, counts: Counter[str] | None) -> FloatArray:
-    """Add the number of zero rows to `counts` as `empty`, and return the embeddings [N, D]."""
+    """Add the number of zero rows to `counts` as `empty`, and return the embeddings [N, D].
+
+    Args:
+        embeddings: embeddings [N, D].
+        counts: counts to add to, or None.
+
+    Returns:
+        The same array.
+    """
     if counts is not None:
         counts.update(empty=int((~embeddings.any(axis=1)).sum()), long=0)
     return embeddings
 
 
 def short_hash(*parts: str) -> str:
-    """Hash texts to twelve hexadecimal digits, the format of a model fingerprint."""
+    """Hash texts to twelve hexadecimal digits, the format of a model fingerprint.
+
+    Args:
+        *parts: texts to hash, in this order.
+
+    Returns:
+        The digits.
+    """
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]

@@ -136,6 +136,9 @@ class ModelName:
         Args:
             name: model name to parse.
             language: language of the model, if already known.
+
+        Returns:
+            The parts of the name.
         """
         if isinstance(name, Path):
             return cls(str(name), language, name, ())
@@ -156,6 +159,9 @@ class ModelName:
             allowed: options that this kind of model supports.
             kind: description of the kind of model, for the message.
 
+        Returns:
+            The option, one of `allowed`.
+
         Raises:
             InputError: if there is any other option, or more than one.
         """
@@ -170,7 +176,11 @@ class ModelName:
         return self.words[0]
 
     def width(self) -> int:
-        """Return N of `#dim=N`, the width of LASER-raw embeddings."""
+        """Return N of `#dim=N`, the width of LASER-raw embeddings.
+
+        Returns:
+            The width; 1024 if the name has no option.
+        """
         option = self.words[0] if self.words else f"dim={RAW_DIM}"
         if len(self.words) > 1 or not option.startswith("dim="):
             # This call raises an InputError.
@@ -196,6 +206,12 @@ def _split_words(name: str) -> tuple[str, list[str]]:
 def parse_names(names: Names) -> list[ModelName]:
     """Parse model names: a single name, or one name per language.
 
+    Args:
+        names: a name, or several names of the form LANGUAGE=NAME.
+
+    Returns:
+        A parsed name for each name.
+
     Raises:
         InputError: if there are several models for a language, or a name is invalid.
     """
@@ -219,7 +235,11 @@ def parse_names(names: Names) -> list[ModelName]:
 
 def refuse_idf(names: Names) -> None:
     """Reject `#idf` for commands that read text in blocks, because it requires counts over all
-    text."""
+    text.
+
+    Args:
+        names: names of the models.
+    """
     for name in parse_names(names):
         if "idf" in name.words:
             raise InputError(
@@ -229,7 +249,14 @@ def refuse_idf(names: Names) -> None:
 
 
 def model_files(names: Names) -> Iterator[Path]:
-    """Yield the files that models are loaded from; for other libraries, only the folder."""
+    """Yield the files that models are loaded from; for other libraries, only the folder.
+
+    Args:
+        names: names of the models.
+
+    Yields:
+        Paths of files, or of the folder of another library.
+    """
     for name in parse_names(names):
         path = find_model(name.path)
         if is_embeddings_folder(path):
@@ -249,6 +276,12 @@ def is_model_folder(path: Path) -> bool:
     This includes exports of models without layers, which this package reads by itself. Only such a
     model may be loaded by a name from a file, because other libraries can run code from a model,
     and files may be pipes or of any size.
+
+    Args:
+        path: folder to check.
+
+    Returns:
+        True for a model folder or such an export.
     """
     if (path / ST_MODULE).is_dir():
         path = path / ST_MODULE

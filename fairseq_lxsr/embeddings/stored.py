@@ -191,6 +191,9 @@ def _holds_sentences(text: Text) -> bool:
 def read_description(path: Path) -> dict[str, Any]:
     """Read the JSON description that `lxsr embed` writes next to an embedding file.
 
+    Args:
+        path: embedding file.
+
     Returns:
         The description, in which `model`, `dimension`, `dtype` and `calibration` were checked. It
         is empty if the file has no description.
@@ -230,6 +233,9 @@ def read_embeddings(path: str | Path, raw_width: int = 1024) -> np.ndarray[Any, 
         path: embedding file.
         raw_width: D of a LASER-raw file without a description, which contains float32.
 
+    Returns:
+        An array [N, D], or codes that are decoded row by row.
+
     Raises:
         InputError: if the file is missing or has another format, or if its checksum does not match
             the description.
@@ -261,6 +267,9 @@ def load_embeddings(path: str | Path, raw_width: int = 1024) -> NDArray[np.float
         path: embedding file.
         raw_width: D of a LASER-raw file without a description, which contains float32.
 
+    Returns:
+        Embeddings, float32 [N, D].
+
     Raises:
         InputError: if the file is missing, damaged or in another format, or contains codes without
             a description.
@@ -275,7 +284,14 @@ def _check_once(path: Path, *stamp: int) -> None:
 
 
 def embedding_files(folder: Path) -> list[Path]:
-    """Return the embedding files in a folder, sorted by name."""
+    """Return the embedding files in a folder, sorted by name.
+
+    Args:
+        folder: folder to list.
+
+    Returns:
+        Paths of the files.
+    """
     formats = {file_format.suffix: file_format for file_format in all_formats()}
     files = []
     for path in sorted(folder.iterdir()):
@@ -287,5 +303,12 @@ def embedding_files(folder: Path) -> list[Path]:
 
 
 def is_embeddings_folder(path: Path) -> bool:
-    """Return whether a path is a folder with embeddings."""
+    """Return whether a path is a folder with embeddings.
+
+    Args:
+        path: path to check.
+
+    Returns:
+        True for a folder that contains an embedding file.
+    """
     return path.is_dir() and bool(embedding_files(path))

@@ -36,7 +36,14 @@ class ModelFolder:
         self.counts: Counter[str] = Counter()
 
     def reading(self, on_long: str) -> "ModelFolder":
-        """Return the same model with a different `on_long` and separate counts."""
+        """Return the same model with a different `on_long` and separate counts.
+
+        Args:
+            on_long: what happens to long texts; see `SentenceEncoder.encode`.
+
+        Returns:
+            An encoder that shares the weights.
+        """
         return ModelFolder(self.encoder, **self.options | {"on_long": on_long})
 
     @property
@@ -126,6 +133,12 @@ class ByLanguage:
     def encoder_of(self, language: str) -> Encoder:
         """Return the encoder of a language.
 
+        Args:
+            language: language code.
+
+        Returns:
+            The encoder.
+
         Raises:
             InputError: if there is none.
         """
@@ -141,6 +154,13 @@ def with_on_long(encoder: Encoder, on_long: str) -> Encoder:
     """Return an encoder that handles long texts according to `on_long`.
 
     Encoders of other libraries do not limit the length of texts, so they are returned unchanged.
+
+    Args:
+        encoder: any encoder.
+        on_long: what happens to long texts; see `SentenceEncoder.encode`.
+
+    Returns:
+        An encoder that shares the weights.
     """
     if isinstance(encoder, ByLanguage):
         changed = {}
@@ -153,7 +173,14 @@ def with_on_long(encoder: Encoder, on_long: str) -> Encoder:
 
 
 def count_long(encoder: Encoder) -> int:
-    """Return the number of texts so far that exceeded the length limit of the model folders."""
+    """Return the number of texts so far that exceeded the length limit of the model folders.
+
+    Args:
+        encoder: encoder that has embedded texts.
+
+    Returns:
+        The number of texts; 0 for encoders of other libraries.
+    """
     if isinstance(encoder, ByLanguage):
         return sum(map(count_long, encoder.encoders.values()))
     if isinstance(encoder, TruncatedEncoder):
@@ -168,6 +195,13 @@ def width_of(encoder: Encoder, text: Text) -> int:
 
     It may differ between languages and stored files. A part of the text suffices, such as its first
     sentence.
+
+    Args:
+        encoder: any encoder.
+        text: text to embed.
+
+    Returns:
+        The width D.
     """
     if isinstance(encoder, ByLanguage):
         return width_of(encoder.encoder_of(text.language), text)
@@ -213,6 +247,9 @@ def sentence_transformers_folder(
         batch_size: number of sentences to encode together.
         device: cpu or cuda; None for cuda if it is available.
         show_progress: whether to show a progress bar while encoding.
+
+    Returns:
+        An encoder of sentences.
 
     Raises:
         InputError: if the library is missing, or if it cannot load the folder as an encoder.

@@ -9,7 +9,7 @@ import numpy as np
 
 from fairseq_lxsr.embeddings.contract import Text, count_zeros, short_hash
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files.lines import read_lines
+from fairseq_lxsr.files.lines import count_lines, read_lines
 from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.files.progress import Progress
 from fairseq_lxsr.options import WORD_WEIGHTS
@@ -101,8 +101,13 @@ def read_word_vectors(path: Path, show_progress: bool = False) -> tuple[dict[str
     header: list[str] | None = None
     word_count = 0
     width: int | None = None
-    disable = None if show_progress else True
-    lines = Progress(read_lines(path), desc=path.name, unit=" words", disable=disable)
+    lines = Progress(
+        read_lines(path),
+        total=count_lines(path),
+        desc=path.name,
+        unit=" words",
+        disable=not show_progress,
+    )
     for number, line in enumerate(lines, start=1):
         fields = line.rstrip().split(" ")
         if number == 1 and len(fields) == 2:

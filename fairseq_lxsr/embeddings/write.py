@@ -47,12 +47,26 @@ Encode = Callable[[list[str], Counter[str]], np.ndarray]
 
 
 def index_path(output: Path) -> Path:
-    """Return the path of the description of an embedding file."""
+    """Return the path of the description of an embedding file.
+
+    Args:
+        output: embedding file.
+
+    Returns:
+        The path FILE.json.
+    """
     return output.with_name(f"{output.name}.json")
 
 
 def side_files(output: Path) -> list[Path]:
-    """Return the paths of an embedding file's description and temporary files."""
+    """Return the paths of an embedding file's description and temporary files.
+
+    Args:
+        output: embedding file.
+
+    Returns:
+        The paths, whether or not the files exist.
+    """
     suffixes = ("json", "partial", "progress", "whole", "lock")
     return [output.with_name(f"{output.name}.{suffix}") for suffix in suffixes]
 
@@ -100,15 +114,17 @@ def embed_lines(
             or another process is writing to it.
     """
     file = EmbeddingsFile(output, layout, settings)
-    # Options of tqdm: None shows a bar on a terminal and log lines elsewhere; True shows nothing.
-    disable = None if show_progress else True
     with locked(file.lock, output):
         if resume and output.exists() and not file.partial.exists():
             return file.check_complete(lines)
         try:
             remaining = file.begin(lines, resume)
             with Progress(
-                total=total, initial=file.rows, unit=" sentences", disable=disable
+                total=total,
+                initial=file.rows,
+                desc="embed",
+                unit=" sentences",
+                disable=not show_progress,
             ) as bar:
                 while window := list(islice(remaining, WINDOW)):
                     file.append(window, encode(window, file.counts))
@@ -170,6 +186,13 @@ class EmbeddingsFile:
     def begin(self, lines: Iterable[str], resume: bool) -> Iterator[str]:
         """Return the lines to embed: all, or the remaining ones after an interrupted run.
 
+        Args:
+            lines: all lines of the text.
+            resume: continue after the rows that are already written.
+
+        Returns:
+            The lines to embed, read once.
+
         Raises:
             InputError: if the interrupted run had other settings or another text.
         """
@@ -222,7 +245,14 @@ class EmbeddingsFile:
         self.text = record.text
 
     def crc(self, rows: int) -> int:
-        """Return the CRC-32 of the first rows of the partial file."""
+        """Return the CRC-32 of the first rows of the partial file.
+
+        Args:
+            rows: number of rows to include.
+
+        Returns:
+            The checksum.
+        """
         crc = 0
         remaining = rows * self.layout.row_size
         with open(self.partial, "rb") as stream:
@@ -278,6 +308,9 @@ class EmbeddingsFile:
         """Write the description, rename the file of rows, and return the description.
 
         The rows are renamed last, because nothing can be resumed after that.
+
+        Returns:
+            The content of the description.
         """
         if not self.rows:
             raise InputError("no lines to embed; expected one sentence per line")
@@ -304,6 +337,12 @@ class EmbeddingsFile:
 
     def check_complete(self, lines: Iterable[str]) -> dict[str, Any]:
         """Return the description of a complete file, after checking its text and settings.
+
+        Args:
+            lines: all lines of the text.
+
+        Returns:
+            The content of the description.
 
         Raises:
             InputError: if the file was written from other lines, or with other settings.
@@ -344,7 +383,14 @@ def _check_settings(path: Path, stored: dict[str, Any], settings: dict[str, Any]
 
 
 def hash_lines(lines: Iterable[str]) -> tuple[int, str]:
-    """Return the number of lines and their hash, which descriptions store as `text`."""
+    """Return the number of lines and their hash, which descriptions store as `text`.
+
+    Args:
+        lines: lines of a text.
+
+    Returns:
+        The number of lines, and their hash in hexadecimal digits.
+    """
     remaining = iter(lines)
     count = 0
     text = ""

@@ -521,7 +521,7 @@ class SentenceEncoder(SentenceTransformersMethods):
         # Without a progress bar, do not call tqdm at all. Even a disabled bar acquires tqdm's lock,
         # which another thread may have held when this process was forked.
         bar_context = (
-            Progress(total=count, desc="encode", unit=" sentences")
+            Progress(total=count, desc="encode", unit=" sentences", leave=None)
             if show_progress
             else nullcontext()
         )

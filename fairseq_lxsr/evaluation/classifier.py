@@ -121,7 +121,7 @@ def train_classifiers(
     # Model s uses the seed with index s // len(l2) and the L2 strength with index s % len(l2).
     l2 = torch.tensor(config.l2).repeat(config.seeds)
     best = BestEpochs(layers, len(l2), config.ties)
-    for _ in Progress(range(config.epochs), desc="classifier", unit=" epochs", disable=None):
+    for _ in Progress(range(config.epochs), desc="classifier", unit=" epochs"):
         for batch, target, masks in batches(config, x, y, generators):
             losses = classifier_losses(layers, batch, target, masks, l2)
             optimizer.zero_grad(set_to_none=True)

@@ -127,6 +127,9 @@ def pooled(scores: Sequence[Score], value: str) -> Outcomes:
     Args:
         scores: scores of the tasks.
         value: name of the value whose outcomes are joined, for example P@1.
+
+    Returns:
+        The outcomes of all tasks, in the order of the scores.
     """
     hits: list[float] = []
     for score in scores:
@@ -321,7 +324,14 @@ def _label(score: Score) -> str:
 
 
 def latest(scores: Sequence[Score]) -> dict[Any, Score]:
-    """Return the last score of each group of comparable scores, keyed by `Score.comparable`."""
+    """Return the last score of each group of comparable scores, keyed by `Score.comparable`.
+
+    Args:
+        scores: scores, the newest last.
+
+    Returns:
+        A dict with one score per group.
+    """
     return {score.comparable: score for score in scores}
 
 

@@ -43,7 +43,7 @@ def find_file(template: str, language: str = "", pair: str = "") -> Path:
     if path is None:
         raise InputError(
             f"{base}: no such file, with or without {', '.join(TEXT_SUFFIXES[1:])}; "
-            "check --data and the languages"
+            "check its name and the languages"
         )
     return path
 

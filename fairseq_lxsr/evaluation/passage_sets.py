@@ -1,6 +1,7 @@
 """Test sets for passage retrieval: queries, passages, and which passages are relevant."""
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from fairseq_lxsr.evaluation.named_sets import first_file
 from fairseq_lxsr.evaluation.texts import read_columns, read_text
 from fairseq_lxsr.files.lines import is_blank, read_lines
 from fairseq_lxsr.files.records import parse_json
+from fairseq_lxsr.search.lexical import UNSPACED
 
 # File names in a BEIR folder (Thakur et al. 2021), without .gz.
 BEIR_PASSAGES = "corpus.jsonl"
@@ -21,6 +23,8 @@ BEIR_RELEVANT = "qrels/test.tsv"
 RELEVANT_COLUMNS = "query id<TAB>passage id<TAB>grade"
 # Paths of queries, passages and relevant pairs.
 PassageFiles = tuple[str | Path, str | Path, str | Path]
+# A word, whose parts may be joined by signs such as hyphens.
+_WORD = re.compile(r"[^\W_]+(?:[./:_-][^\W_]+)*")
 XQUAD_URL = "https://github.com/google-deepmind/xquad"
 
 
@@ -35,6 +39,8 @@ class PassageSet:
             Relevant passages that are not among the passages have negative rows, -2 or less.
         distractors: number of passages at the end that are not relevant to any query.
         excluded: for each query that is itself a passage, the row of this passage.
+        query_ids: identifiers of the queries, the same in all languages of a test set [Q].
+        passage_ids: identifiers of the passages without the distractors.
     """
 
     queries: Text
@@ -42,6 +48,8 @@ class PassageSet:
     relevant: Sequence[Mapping[int, float]] = field(repr=False)
     distractors: int = 0
     excluded: Mapping[int, int] = field(default_factory=dict, repr=False)
+    query_ids: Sequence[str] = field(default=(), repr=False)
+    passage_ids: Sequence[str] = field(default=(), repr=False)
 
     @property
     def task(self) -> str:
@@ -59,21 +67,28 @@ class PassageSet:
         return lines
 
     @property
-    def exceptions(self) -> dict[str, int]:
-        """Numbers for the signature, without zeros.
+    def settings(self) -> dict[str, Any]:
+        """Settings of the signature.
 
-        `empty` passages are never found, `missing` passages are relevant, but not among the
-        passages, and `excluded` queries do not find the passage with their own identifier.
+        The last three are left out if they are zero: `empty` passages are never found, `missing`
+        passages are relevant, but not among the passages, and `excluded` queries do not find the
+        passage with their own identifier.
         """
         missing: set[int] = set()
         for grades in self.relevant:
             missing.update(row for row in grades if row < 0)
-        counts = {
+        settings = {
+            "queries": len(self.queries),
+            "passages": len(self.passages),
+            "distractors": self.distractors,
+            "relevant": len(self.pairs),
+        }
+        exceptions = {
             "empty": sum(map(is_blank, self.passages.lines)),
             "missing": len(missing),
             "excluded": len(self.excluded),
         }
-        return {name: count for name, count in counts.items() if count}
+        return settings | {name: count for name, count in exceptions.items() if count}
 
     def with_distractors(self, path: str | Path) -> "PassageSet":
         """Add passages from a file, one per line, that are not relevant to any query."""
@@ -143,6 +158,46 @@ def read_passage_set(files: PassageFiles, languages: tuple[str, str] = ("", ""))
         Text(list(passages.values()), languages[1], str(passages_file)),
         [relevant[name] for name in names],
         excluded=excluded,
+        query_ids=names,
+        passage_ids=list(passages),
+    )
+
+
+def read_codes(path: str | Path, languages: tuple[str, str] = ("", "")) -> PassageSet:
+    """Read passages, and make queries of the codes in them, such as part numbers and dates.
+
+        # "1<TAB>Part AX-55-210, 12 in stock" and "2<TAB>Part AX-55-211, 12 in stock"
+        read_codes("parts.tsv").queries.lines  # ["AX-55-210", "AX-55-211"]
+
+    A code is a word with a digit that only one passage has, in capitals or not. That passage is
+    relevant.
+
+    Args:
+        path: passages, `id<TAB>text` or BEIR's JSON lines.
+        languages: languages of the queries and of the passages.
+
+    Raises:
+        InputError: if a line is invalid, an identifier is repeated, or there are no codes.
+    """
+    passages = _read_texts(path)
+    codes: dict[str, str] = {}
+    rows: dict[str, set[int]] = {}
+    for row, text in enumerate(passages.values()):
+        for word in _WORD.findall(UNSPACED.sub(" ", text)):
+            if not any(map(str.isdigit, word)):
+                continue
+            key = word.lower()
+            codes.setdefault(key, word)
+            rows.setdefault(key, set()).add(row)
+    distinct = [key for key, places in rows.items() if len(places) == 1]
+    if not distinct:
+        raise InputError(f"{path}: no codes; expected words with a digit that only one passage has")
+    return PassageSet(
+        Text([codes[key] for key in distinct], languages[0], str(path)),
+        Text(list(passages.values()), languages[1], str(path)),
+        [{min(rows[key]): 1.0} for key in distinct],
+        query_ids=distinct,
+        passage_ids=list(passages),
     )
 
 
@@ -256,20 +311,29 @@ def read_xquad(folder: str, languages: tuple[str, str]) -> PassageSet:
     """
     question_file = xquad_file(folder, languages[0])
     paragraph_file = xquad_file(folder, languages[1])
-    questions = {}
-    for _, question_id, question in _xquad_questions(question_file):
-        questions[question_id] = question
+    questions = {question_id: text for _, question_id, text in _xquad_questions(question_file)}
     rows = {question_id: row for row, question_id, _ in _xquad_questions(paragraph_file)}
     if questions.keys() != rows.keys():
         raise InputError(
             f"{question_file} and {paragraph_file} contain different question ids; expected the "
             "same XQuAD set in two languages"
         )
-    paragraphs = [paragraph["context"] for paragraph in _paragraphs(paragraph_file)]
+    paragraphs = _paragraphs(paragraph_file)
+    # A paragraph has no identifier, but its questions have the same in all languages.
+    passage_ids = []
+    for row, paragraph in enumerate(paragraphs):
+        question_ids = (question["id"] for question in paragraph["qas"])
+        passage_ids.append(min(question_ids, default=f"paragraph {row}"))
     return PassageSet(
         Text(_single_lines(questions.values()), languages[0], str(question_file)),
-        Text(_single_lines(paragraphs), languages[1], str(paragraph_file)),
+        Text(
+            _single_lines(paragraph["context"] for paragraph in paragraphs),
+            languages[1],
+            str(paragraph_file),
+        ),
         [{rows[question_id]: 1.0} for question_id in questions],
+        query_ids=list(questions),
+        passage_ids=passage_ids,
     )
 
 

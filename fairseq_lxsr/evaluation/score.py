@@ -152,7 +152,11 @@ class Score:
         return (self.protocol, self.task, *fields)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the score as a dict for JSON."""
+        """Return the score as a dict for JSON.
+
+        Returns:
+            The fields of the score; `read_scores` reads the same JSON.
+        """
         names = ("protocol", "task", "values", "settings", "version", "signature")
         content: dict[str, Any] = {name: getattr(self, name) for name in names}
         content["outcomes"] = {}
@@ -175,18 +179,35 @@ def from_hits(
         task: name of the task.
         hits: outcomes by value name.
         settings: settings of the signature; the last is the model.
+
+    Returns:
+        The score, with its outcomes.
     """
     values = {name: outcomes.value for name, outcomes in hits.items()}
     return Score(protocol, task, values, settings, hits)
 
 
 def as_units(hits: np.ndarray) -> list[float]:
-    """Shorten numbers for JSON: 1 instead of 1.0, and at most four decimals."""
+    """Shorten numbers for JSON: 1 instead of 1.0, and at most four decimals.
+
+    Args:
+        hits: numbers [N].
+
+    Returns:
+        N numbers.
+    """
     return [int(hit) if hit == int(hit) else round(float(hit), 4) for hit in hits.tolist()]
 
 
 def text_hash(*texts: Sequence[str]) -> str:
-    """Hash test sentences, in their order, to eight hexadecimal digits."""
+    """Hash test sentences, in their order, to eight hexadecimal digits.
+
+    Args:
+        *texts: lists of sentences.
+
+    Returns:
+        The digits.
+    """
     digest = hashlib.sha256()
     for text in texts:
         digest.update(("\n".join(text) + "\0").encode())
@@ -199,6 +220,9 @@ def text_and_model(model: str, *texts: Sequence[str]) -> dict[str, str]:
     Args:
         model: fingerprint of the model.
         texts: the texts to hash.
+
+    Returns:
+        The settings `text` and `model`.
     """
     return {"text": text_hash(*texts), "model": model}
 
@@ -207,6 +231,10 @@ def append_scores(path: str | Path, scores: Iterable[Score]) -> None:
     """Append one JSON line per score.
 
     The file is replaced atomically under a lock, so that several processes can append to it.
+
+    Args:
+        path: score file, created if it is missing.
+        scores: scores to append.
 
     Raises:
         InputError: if the file contains anything but scores, or stays locked for a minute.
@@ -222,7 +250,11 @@ def append_scores(path: str | Path, scores: Iterable[Score]) -> None:
 
 
 def check_scores_file(path: str | Path) -> None:
-    """Check that a score file is missing, empty, or valid, so that scores can be appended."""
+    """Check that a score file is missing, empty, or valid, so that scores can be appended.
+
+    Args:
+        path: score file.
+    """
     check_replaceable(Path(path))
     if Path(path).exists() and Path(path).stat().st_size:
         read_scores(path)
@@ -233,6 +265,12 @@ def read_scores(path: str | Path) -> list[Score]:
 
         for score in read_scores("scores.jsonl"):
             print(score.task, score.values)
+
+    Args:
+        path: score file.
+
+    Returns:
+        The scores, in the order of the file.
 
     Raises:
         InputError: if the file is empty, or a line is not a score.

@@ -53,7 +53,7 @@ def export_hub(
         normalize: scale embeddings to unit length.
         drop_order: omit the word-order coefficients; see `export_sentence_transformers`.
         with_onnx: also write onnx/model.onnx and tokenizer_config.json, for fastembed and
-            transformers.js.
+            transformers.js. With `dtype` int8, its weights are bytes as well.
         dtype: dtype of the stored weights; see `export_sentence_transformers`.
         name: name of the model in its card; None for the name of the output folder.
 
@@ -69,7 +69,7 @@ def export_hub(
     with atomic_folder(output, MODULES_FILE, sign=EXPORT_SIGN) as work:
         write_for_st(exported, work, normalize, dtype=dtype, javascript=with_onnx)
         if with_onnx:
-            _add_onnx(exported, work, normalize)
+            _add_onnx(exported, work, normalize, dtype == "int8")
         card_name = name or Path(output).resolve().name
         content = write_card(work, encoder, scores, sources, card_name, ST, exported)
         add_checksums(work)
@@ -176,15 +176,15 @@ def _check_onnx(encoder: SentenceEncoder) -> None:
     require("onnx", "onnx", "this export")
 
 
-def _add_onnx(encoder: SentenceEncoder, folder: Path, normalize: bool) -> None:
+def _add_onnx(encoder: SentenceEncoder, folder: Path, normalize: bool, int8: bool) -> None:
     """Add the ONNX graph to a sentence-transformers folder; both use the same tokenizer.json."""
     symbols = extended_symbols(encoder.tokenizer, encoder.size.vocab_size)
     symbols = with_spellings(encoder.tokenizer, symbols)
-    onnx.write_graph(encoder, symbols, folder / onnx.MODEL_FILE, normalize, int8=False)
+    onnx.write_graph(encoder, symbols, folder / onnx.MODEL_FILE, normalize, int8)
     tokenizer = json.loads((folder / onnx.TOKENIZER_FILE).read_text("utf-8"))
     onnx.write_tokenizer_config(encoder, tokenizer, folder)
     path = folder / CONFIG_FILE
     # Values that were written for model2vec take precedence.
-    config = onnx.description(encoder, normalize, int8=False)
+    config = onnx.description(encoder, normalize, int8)
     config |= json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")

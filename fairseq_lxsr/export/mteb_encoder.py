@@ -43,6 +43,9 @@ class MtebEncoder:
         Args:
             folder: model folder, or the name of a model in this package or on a hub.
             device: device to run on; see `SentenceEncoder.from_pretrained`.
+
+        Returns:
+            The encoder for mteb.
         """
         folder = find_model(folder)
         encoder = SentenceEncoder.from_pretrained(folder, device)
@@ -68,11 +71,27 @@ class MtebEncoder:
         )
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> np.ndarray:
-        """Compute the cosine similarities of all pairs: [N, D], [M, D] -> [N, M]."""
+        """Compute the cosine similarities of all pairs: [N, D], [M, D] -> [N, M].
+
+        Args:
+            embeddings1: embeddings [N, D].
+            embeddings2: embeddings [M, D].
+
+        Returns:
+            Cosines, float32 [N, M].
+        """
         return _unit(embeddings1) @ _unit(embeddings2).T
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> np.ndarray:
-        """Compute the cosine similarities of aligned pairs: [N, D], [N, D] -> [N]."""
+        """Compute the cosine similarities of aligned pairs: [N, D], [N, D] -> [N].
+
+        Args:
+            embeddings1: embeddings [N, D].
+            embeddings2: embeddings [N, D].
+
+        Returns:
+            Cosines, float32 [N].
+        """
         return np.einsum("nd,nd->n", _unit(embeddings1), _unit(embeddings2))
 
     @cached_property

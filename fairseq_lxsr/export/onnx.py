@@ -61,8 +61,8 @@ def export_onnx(
         encoder: a transformer, or an encoder without layers, with mean pooling.
         output: output folder, written atomically.
         normalize: scale embeddings to unit length.
-        int8: store the weights of matrix products as 8-bit integers; activations are quantized at
-            run time.
+        int8: store the table of a model without layers, or the weights of matrix products, as
+            8-bit integers. The activations of layers are quantized at run time.
         classifier: file with a linear classifier that was trained on the embeddings, to be added
             to the graph; see `LinearClassifier.read`.
 
@@ -147,7 +147,7 @@ def write_graph(
         symbols: symbols of tokenizer.json in the order of their ids. Larger ids are unknown pieces.
         path: output file.
         normalize: scale embeddings to unit length.
-        int8: store the weights of matrix products as 8-bit integers.
+        int8: store the table, or the weights of matrix products, as 8-bit integers.
         classifier: classifier of the embeddings, or None.
     """
     from onnx import load, save
@@ -157,15 +157,15 @@ def write_graph(
     path.parent.mkdir(exist_ok=True)
     with _silence_exporters():
         if encoder.size.is_bag:
-            write_bag(encoder, rows, path, GRAPH_NAMES, normalize)
+            write_bag(encoder, rows, path, GRAPH_NAMES, normalize, int8)
         else:
             from fairseq_lxsr.export.onnx_network import write_network
 
             write_network(encoder, rows, path, GRAPH_NAMES, normalize)
-        if int8:
-            from onnxruntime.quantization import QuantType, quantize_dynamic
+            if int8:
+                from onnxruntime.quantization import QuantType, quantize_dynamic
 
-            quantize_dynamic(str(path), str(path), weight_type=QuantType.QInt8)
+                quantize_dynamic(str(path), str(path), weight_type=QuantType.QInt8)
     model = load(str(path))
     make_mask_optional(model, GRAPH_NAMES)
     if classifier:

@@ -9,7 +9,9 @@ import numpy as np
 
 from fairseq_lxsr import __version__
 from fairseq_lxsr.encoder import SentenceEncoder
+from fairseq_lxsr.encoder.model_folder import to_int8
 from fairseq_lxsr.encoder.numpy_network import ORDER, TABLE
+from fairseq_lxsr.encoder.packed_table import PackedTable, to_bytes
 
 # ONNX operator and file format versions, supported by ONNX Runtime since version 1.17.
 OPSET = 18
@@ -43,7 +45,12 @@ class _Graph:
 
 
 def write_bag(
-    encoder: SentenceEncoder, rows: np.ndarray, path: Path, names: Sequence[str], normalize: bool
+    encoder: SentenceEncoder,
+    rows: np.ndarray,
+    path: Path,
+    names: Sequence[str],
+    normalize: bool,
+    int8: bool,
 ) -> None:
     """Write the graph of a model without layers.
 
@@ -53,13 +60,14 @@ def write_bag(
         path: output file.
         names: graph names of ids [B, T], mask [B, T], states [B, T, D] and embeddings [B, D].
         normalize: scale embeddings to unit length.
+        int8: store the table as bytes, with a scale for each row.
     """
     from onnx import TensorProto, helper, numpy_helper, save
 
     ids, mask, states, embeddings = names
     width = encoder.size.embed_dim
     graph = _Graph()
-    _add_embedding(graph, encoder, rows, names, normalize)
+    _add_embedding(graph, encoder, rows, names, normalize, int8)
     inputs = [
         helper.make_tensor_value_info(name, TensorProto.INT64, ["sentences", "pieces"])
         for name in (ids, mask)
@@ -85,6 +93,7 @@ def _add_embedding(
     rows: np.ndarray,
     names: Sequence[str],
     normalize: bool,
+    int8: bool,
 ) -> None:
     """Add the nodes that compute the states and embeddings; see `write_bag` for the arguments."""
     size = encoder.size
@@ -103,10 +112,10 @@ def _add_embedding(
     # [B, 1]
     lengths = add("ReduceSum", is_token, axis_1, keepdims=1)
     lengths = add("Max", lengths, constant("least", np.float32(1)))
-    table = constant("table", encoder.weights[TABLE] * np.float32(math.sqrt(size.embed_dim)))
     axis_2 = constant("last", [2])
+    states = _add_table(graph, encoder, ids, int8)
     # [B, T, D], 0 at padding
-    states = add("Mul", add("Gather", table, ids), add("Unsqueeze", is_token, axis_2))
+    states = add("Mul", states, add("Unsqueeze", is_token, axis_2))
     if size.order_coefficients:
         states = add("Mul", states, _add_shares(graph, encoder, is_token, lengths))
     # [B, D]
@@ -119,6 +128,18 @@ def _add_embedding(
         states = add("Div", states, add("Unsqueeze", norm, axis_2))
     add("Identity", states, output=states_output)
     add("Identity", embeddings, output=embeddings_output)
+
+
+def _add_table(graph: _Graph, encoder: SentenceEncoder, ids: str, int8: bool) -> str:
+    """Add the rows of the table for ids [B, T], and return the name of the result [B, T, D]."""
+    factor = np.float32(math.sqrt(encoder.size.embed_dim))
+    if not int8:
+        return graph.add("Gather", graph.constant("table", encoder.weights[TABLE] * factor), ids)
+    packed = encoder.packed_table or PackedTable(*to_int8(encoder.weights[TABLE]))
+    codes = graph.constant("table", to_bytes(packed.codes))
+    scales = graph.constant("scales", packed.scales[:, None] * factor)
+    rows = graph.add("Cast", graph.add("Gather", codes, ids), to=FLOAT)
+    return graph.add("Mul", rows, graph.add("Gather", scales, ids))
 
 
 def _add_shares(graph: _Graph, encoder: SentenceEncoder, is_token: str, lengths: str) -> str:

@@ -63,6 +63,19 @@ def single_line(text: str) -> str:
     return " ".join(text.encode("utf-8", "replace").decode().split())
 
 
+def count_lines(path: str | Path | None) -> int | None:
+    """Return the number of lines in a file, or None if there is no file or it is a stream."""
+    if not path or not Path(path).is_file():
+        return None
+    count = 0
+    last = b"\n"
+    with reading(path), open_binary(path) as stream:
+        while block := stream.read(READ_BYTES):
+            count += block.count(b"\n")
+            last = block[-1:]
+    return count + (last != b"\n")
+
+
 def read_lines(
     path: str | Path,
     is_sentence: bool = True,

@@ -91,19 +91,19 @@ class StatusLine:
 class Progress(tqdm):
     """A tqdm progress bar on a terminal and in a notebook, or periodic log lines in a file.
 
-        with Progress(total=len(texts), desc="encode", unit=" sentences", disable=None) as bar:
+        with Progress(total=len(texts), desc="encode", unit=" sentences") as bar:
             for block in blocks:
                 ...
                 bar.update(len(block))
 
     Args:
-        disable: True shows nothing, False always shows a bar, None shows a bar or log lines.
+        disable: whether to show nothing.
     """
 
-    def __init__(self, *args: Any, disable: bool | None = None, **options: Any):
+    def __init__(self, *args: Any, disable: bool | None = False, **options: Any):
         if sys.stderr is None:
             disable = True
-        self.lines = disable is None and not can_overwrite()
+        self.lines = not disable and not can_overwrite()
         if self.lines:
             options |= {
                 "mininterval": LINE_SECONDS,

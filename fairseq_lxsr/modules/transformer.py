@@ -108,6 +108,13 @@ class LayerParts(nn.Module):
             nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)
 
+    def zero_branches(self) -> None:
+        """Set the last projection of both residual branches to zero."""
+        projections: tuple[Any, ...] = (self.self_attn.out_proj, self.fc2)
+        for projection in projections:
+            nn.init.zeros_(projection.weight)
+            nn.init.zeros_(projection.bias)
+
 
 class TransformerLayer(LayerParts):
     """A transformer layer with LayerNorm after each residual sum (post-LayerNorm)."""
@@ -133,6 +140,12 @@ class GatedLayer(LayerParts):
     def __init__(self, config: TransformerConfig):
         super().__init__(config)
         self.gates = nn.Parameter(torch.zeros(2, config.embed_dim))
+
+    def zero_branches(self) -> None:
+        """Set the last projections to zero, and the gates to one."""
+        super().zero_branches()
+        # If both were zero, neither would have a gradient.
+        nn.init.ones_(self.gates)
 
     def forward(self, x: Tensor, attends: Tensor, positions: Tensor) -> Tensor:
         """Return the new states [B, T, D].

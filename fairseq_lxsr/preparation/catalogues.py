@@ -4,11 +4,13 @@ Catalogues are compiled (.mo) or plain text (.po). Most Linux machines have some
 download, they provide text like the GNOME, KDE4 and Ubuntu corpora of OPUS.
 """
 
+import codecs
 import re
 import struct
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from fairseq_lxsr.errors import InputError, listed, say
 from fairseq_lxsr.files.archives import archive_of, files_in
@@ -461,43 +463,96 @@ def _check_entries(content: bytes) -> None:
 
 
 def _read_po(path: Path, content: bytes, dropped: Counter) -> dict[str, str]:
+    text, _, _ = _decode_po(path, content)
+    return _translations(po_entries(path, text), dropped)
+
+
+def po_entries(path: Path, text: str) -> Any:
+    """Return the entries of a .po file as polib reads them. Line 2 is the first of the text.
+
+    Raises:
+        InputError: if polib is not installed, or the text is invalid.
+    """
     require("polib", "prepare", f"{path}: reading .po")
     import polib
 
-    text = _decode_po(path, content)
     try:
         # The newline keeps polib from treating the text as a file name.
-        entries = polib.pofile(f"\n{text}")
+        return polib.pofile(f"\n{text}")
     except OSError as error:
         raise _syntax_error(path, text, error) from None
-    return _translations(entries, dropped)
+
+
+def decoded_po(path: Path) -> tuple[str, str, bytes]:
+    """Return the text of a .po file, its encoding, and its byte order mark, which may be empty.
+
+    Raises:
+        InputError: if the file cannot be read.
+    """
+    try:
+        return _decode_po(path, _content(path))
+    except InputError:
+        raise
+    except (OSError, LookupError, ValueError) as error:
+        raise InputError(f"{path}: {error}; save the gettext catalogue as UTF-8 again") from None
+
+
+def read_entries(
+    path: Path, source: str, target: str, dropped: Counter
+) -> Iterator[list[TextPair]]:
+    """Yield the list of pairs of each entry in a .po file; it may be empty.
+
+    Args:
+        path: the file, which may be compressed.
+        source: source language.
+        target: target language; one of the languages is English.
+        dropped: counts fuzzy, obsolete and untranslated messages.
+
+    Raises:
+        InputError: if the file cannot be read, or has another language.
+    """
+    catalogue_language(path, source, target)
+    entries = po_entries(path, decoded_po(path)[0])
+    rule = _plural_rule_of(entries)
+    for entry in entries:
+        translations = _entry_translations(entry, rule, dropped)
+        sides = [None if _is_english(language) else translations for language in (source, target)]
+        yield list(_messages(sides))
 
 
 def _translations(entries, dropped: Counter) -> dict[str, str]:
     """Map messages to translations, given the catalogue that polib has read."""
-    rule = _plural_rule(f"plural-forms:{entries.metadata.get('Plural-Forms', '')}")
+    rule = _plural_rule_of(entries)
     translations: dict[str, str] = {}
     for entry in entries:
-        reason = _reason_to_skip(entry)
-        if reason:
-            dropped[reason] += 1
-            continue
-        context = f"{entry.msgctxt}\x04" if entry.msgctxt else ""
-        message = f"{context}{entry.msgid}"
-        if entry.msgid_plural:
-            forms = [entry.msgstr_plural[number] for number in sorted(entry.msgstr_plural)]
-            messages = [message, f"{context}{entry.msgid_plural}"]
-            translations |= _plurals(messages, forms, rule)
-        else:
-            translations[message] = entry.msgstr
+        translations |= _entry_translations(entry, rule, dropped)
     return translations
 
 
-def _decode_po(path: Path, content: bytes) -> str:
-    """Decode a .po file, and remove the byte order mark."""
+def _plural_rule_of(entries) -> str:
+    return _plural_rule(f"plural-forms:{entries.metadata.get('Plural-Forms', '')}")
+
+
+def _entry_translations(entry, rule: str, dropped: Counter) -> dict[str, str]:
+    """Map the messages of an entry to translations; without one, count the entry."""
+    reason = _reason_to_skip(entry)
+    if reason:
+        dropped[reason] += 1
+        return {}
+    context = f"{entry.msgctxt}\x04" if entry.msgctxt else ""
+    message = f"{context}{entry.msgid}"
+    if not entry.msgid_plural:
+        return {message: entry.msgstr}
+    forms = [entry.msgstr_plural[number] for number in sorted(entry.msgstr_plural)]
+    return _plurals([message, f"{context}{entry.msgid_plural}"], forms, rule)
+
+
+def _decode_po(path: Path, content: bytes) -> tuple[str, str, bytes]:
+    """Decode a .po file; return its text, its encoding, and its byte order mark."""
     charset = _charset(content, _charset_of_po(content))
+    mark = codecs.BOM_UTF8 if content.startswith(codecs.BOM_UTF8) else b""
     try:
-        return content.decode(charset).removeprefix("\ufeff")
+        return content.removeprefix(mark).decode(charset), charset, mark
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         invalid = content[error.start : error.start + 4].hex(" ")

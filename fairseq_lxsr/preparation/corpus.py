@@ -368,7 +368,7 @@ def _read(
         desc = f"{'-'.join(languages)} {name}".strip()
         reader = EntityReader(choice)
         pairs = reader.read(part.read(dropped))
-        for block in in_blocks(Progress(pairs, desc=desc, unit=" pairs", disable=None)):
+        for block in in_blocks(Progress(pairs, desc=desc, unit=" pairs")):
             yield name, block
         entities[UNESCAPED] += reader.num_unescaped
         if choice == ENTITIES[0]:

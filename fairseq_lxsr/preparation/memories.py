@@ -19,6 +19,7 @@ from xml.sax.saxutils import escape
 from fairseq_lxsr.errors import InputError, listed
 from fairseq_lxsr.files.lines import is_blank, reading
 from fairseq_lxsr.files.open import open_binary
+from fairseq_lxsr.files.tmx import FORBIDDEN
 from fairseq_lxsr.machine import require
 from fairseq_lxsr.preparation.clean import TextPair
 from fairseq_lxsr.text.languages import best_code, parse_tag
@@ -50,9 +51,7 @@ _DECLARED = re.compile(rb"""<\?xml[^>]*encoding\s*=\s*["']([\w.-]+)""")
 _DECODED = re.compile(
     r"utf-?8|utf-?16(le|be)?|us-ascii|iso-8859-\d+|windows-125\d|cp125\d|koi8-[ru]", re.IGNORECASE
 )
-# Characters that XML 1.0 forbids.
-_FORBIDDEN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
-_REFERENCE = re.compile(rf"(?s)<!\[CDATA\[.*?]]>|&(?:(#?\w+);)?|{_FORBIDDEN.pattern}")
+_REFERENCE = re.compile(rf"(?s)<!\[CDATA\[.*?]]>|&(?:(#?\w+);)?|{FORBIDDEN.pattern}")
 _XML_ENTITIES = {"amp", "lt", "gt", "quot", "apos"}
 # Names of mark-up that separates words. memoQ writes tabs and non-breaking spaces as mq:ch.
 _BREAKS = (
@@ -129,12 +128,22 @@ def read_units(
     """
     if codes is None:
         codes = Counter()
+    for pairs in read_units_apart(path, source, target, dropped, codes):
+        yield from pairs
+
+
+def read_units_apart(
+    path: Path, source: str, target: str, dropped: Counter, codes: Counter[str]
+) -> Iterator[list[TextPair]]:
+    """Yield the list of pairs of each unit, like `read_units`; it may be empty."""
     is_empty = True
     for unit, parents in _read_with_contents(path, UNITS):
         is_empty = False
+        unit_pairs: list[TextPair] = []
         for sides in _variants(unit, parents, dropped):
             codes.update(sides.keys())
-            yield from _pairs(sides, source, target, dropped)
+            unit_pairs += _pairs(sides, source, target, dropped)
+        yield unit_pairs
     if is_empty:
         raise InputError(
             f"{path}: no translation units; expected <tu> elements (TMX) or <trans-unit> "
@@ -556,19 +565,24 @@ def _end_of_block(text: str) -> int:
 
 def _decoder(head: bytes) -> codecs.IncrementalDecoder | None:
     """Choose a decoder by the first bytes of an XML file, or return None to let expat decode it."""
+    name = encoding_of(head)
+    return codecs.getincrementaldecoder(name)(errors="replace") if name else None
+
+
+def encoding_of(head: bytes) -> str | None:
+    """Return the encoding of an XML file by its first bytes; None if only expat may decode it."""
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        name = "utf-16"
-    elif head[:2] in (b"<\0", b"\0<"):
-        name = "utf-16-le" if head[1] == 0 else "utf-16-be"
-    else:
-        # Without a byte order mark, use the encoding in the XML declaration, or else UTF-8.
-        declared = _DECLARED.match(head.removeprefix(codecs.BOM_UTF8))
-        name = declared[1].decode() if declared else "utf-8-sig"
-        if not _DECODED.fullmatch(name.removesuffix("-sig")):
-            return None
-        if name.lower().replace("-", "") == "utf8":
-            name = "utf-8-sig"
-    return codecs.getincrementaldecoder(name)(errors="replace")
+        return "utf-16"
+    if head[:2] in (b"<\0", b"\0<"):
+        return "utf-16-le" if head[1] == 0 else "utf-16-be"
+    # Without a byte order mark, use the encoding in the XML declaration, or else UTF-8.
+    declared = _DECLARED.match(head.removeprefix(codecs.BOM_UTF8))
+    name = declared[1].decode() if declared else "utf-8-sig"
+    if not _DECODED.fullmatch(name.removesuffix("-sig")):
+        return None
+    if name.lower().replace("-", "") == "utf8":
+        return "utf-8-sig"
+    return name
 
 
 def _readable(match: re.Match[str]) -> str:
@@ -591,7 +605,7 @@ def _readable_number(text: str, number: str) -> str:
     """Replace a numeric character reference such as &#x41; with one that expat accepts."""
     try:
         code = int(number[1:], 16) if number[0] in "xX" else int(number)
-        if _FORBIDDEN.match(chr(code)):
+        if FORBIDDEN.match(chr(code)):
             return DAMAGE
     except (ValueError, OverflowError):
         return DAMAGE

@@ -54,7 +54,7 @@ class Hit:
         sentence: the text of the line.
         id: id of the sentence. In an index without user-defined ids, it is the one-based line
             number.
-        match: in an index of passages, the sentence of the passage that matched best.
+        match: the sentence that matched best, if the text has several.
     """
 
     score: float
@@ -641,7 +641,10 @@ def _hits(stored: IndexFolder, retrieval: Retrieval, matches: Matches) -> list[l
         for score, document, row in zip(scores, documents_of_query, rows_of_query, strict=True):
             if document >= 0:
                 line, sentence = sentences[document]
-                hits_of_query.append(Hit(score, line, sentence, ids[document], texts.get(row, "")))
+                match = texts.get(row, "")
+                if match == sentence:
+                    match = ""
+                hits_of_query.append(Hit(score, line, sentence, ids[document], match))
         hits.append(hits_of_query)
     return hits
 

@@ -29,7 +29,7 @@ from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 K1 = 1.5
 B = 0.75
 # Han, kana, Thai, Lao, Myanmar and Khmer, which are written without spaces.
-_UNSPACED = re.compile(
+UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3041-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]+"
 )
 
@@ -81,12 +81,12 @@ def words(text: str) -> list[str]:
     if not text.isascii():
         # A Turkish capital I with a dot becomes i and a mark.
         text = fold(text.replace("i\u0307", "i"))
-    if not _UNSPACED.search(text):
+    if not UNSPACED.search(text):
         return _word().findall(text)
     terms = []
     for word in _word().findall(text):
         end = 0
-        for match in _UNSPACED.finditer(word):
+        for match in UNSPACED.finditer(word):
             terms.append(word[end : match.start()])
             run = match.group()
             terms += [run[start : start + 2] for start in range(max(len(run) - 1, 1))]
@@ -256,11 +256,13 @@ class WordMatches:
         scores: mean BM25 score of a term of the query in each document.
         shares: weight of the terms that each document has, as a share of the weight of all terms
             of the query, from 0 to 1.
+        codes: the same share of the terms with digits alone, times how rare these are, from 0 to 1.
     """
 
     documents: IntArray
     scores: FloatArray
     shares: FloatArray
+    codes: FloatArray
 
 
 class LexicalIndex:
@@ -321,7 +323,7 @@ class LexicalIndex:
         """
         if allowed is None:
             allowed = self._is_alive
-        scores, shares = self._compare(query)
+        scores, shares, codes = self._compare(query)
         if allowed is not None:
             scores = np.where(allowed, scores, 0)
         positive = np.flatnonzero(scores > 0)
@@ -330,21 +332,29 @@ class LexicalIndex:
             kth = np.partition(scores[positive], len(positive) - k)[-k]
             positive = positive[scores[positive] >= kth]
         documents = positive[np.argsort(-scores[positive], kind="stable")][:k]
-        return WordMatches(documents, scores[documents], shares[documents])
+        return WordMatches(documents, scores[documents], shares[documents], codes[documents])
 
-    def _compare(self, query: str) -> tuple[FloatArray, FloatArray]:
-        """Return the scores and shares of all documents [N]; see `WordMatches`."""
+    def _compare(self, query: str) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return the scores, shares and codes of all documents [N]; see `WordMatches`."""
         scores = np.zeros(len(self), dtype=np.float32)
         shares = np.zeros(len(self), dtype=np.float32)
+        codes = np.zeros(len(self), dtype=np.float32)
         total = 0.0
+        num_codes = 0
         terms = Counter(self._split(query))
         for term, repetitions in terms.items():
             # The first form is the term itself. Others do not change the weight of all terms.
             total += self._add_form(term, repetitions, scores, shares)
             for form, factor in self._forms(term)[1:]:
                 self._add_form(form, factor * repetitions, scores, shares)
+            if any(map(str.isdigit, term)):
+                num_codes += 1
+                documents, _ = self._postings(term)
+                codes[documents] += np.float32(self._weight(documents))
         shares = np.minimum(shares / np.float32(max(total, 1e-9)), 1)
-        return scores / max(terms.total(), 1), shares
+        # Divided by the weight of terms that occur nowhere, the largest.
+        codes /= np.float32(max(num_codes, 1) * self._weight(np.empty(0, dtype=np.int64)))
+        return scores / max(terms.total(), 1), shares, codes
 
     def _add_form(self, form: str, factor: float, scores: FloatArray, shares: FloatArray) -> float:
         """Add a term of the postings to the scores and shares [N]; return its weight."""

@@ -90,7 +90,7 @@ def resumable_array(
         initial=done,
         desc=path.stem,
         unit=" rows",
-        disable=None if show_progress else True,
+        disable=not show_progress,
     ) as bar:
         for start in range(done, len(stored), block):
             stop = min(start + block, len(stored))

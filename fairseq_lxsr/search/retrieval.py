@@ -31,6 +31,9 @@ FULL_SHARE = 0.6
 # Share of the largest BM25 score in the language of a document that is subtracted from its own.
 # Otherwise documents in the language of the query would be above answers in another language.
 BEST_SHARE = 0.8
+# Weight of the share of words with digits: numbers and codes are the same in all languages, and
+# word pieces do not tell similar ones apart.
+CODE_WEIGHT = 0.2
 # Number of decimals of a score.
 SCORE_DECIMALS = 6
 
@@ -345,4 +348,5 @@ def _word_gains(words: WordMatches, documents: IntArray, languages: IntArray) ->
     largest_scores = groups.largest(scores)[groups.numbers]
     largest_shares = groups.largest(shares)[groups.numbers]
     weights = WORD_WEIGHT * np.minimum(largest_shares / FULL_SHARE, 1)
-    return weights * (scores - BEST_SHARE * largest_scores)
+    codes = np.where(has_words, words.codes[positions], 0)
+    return weights * (scores - BEST_SHARE * largest_scores) + CODE_WEIGHT * codes

@@ -17,6 +17,9 @@ from torch import Tensor
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.options import option
 
+# Value of the attribute `param_group` of the encoder's token embeddings.
+EMBEDDINGS = "embeddings"
+
 
 @dataclass
 class TorchAdamConfig(FairseqDataclass):
@@ -34,6 +37,11 @@ class TorchAdamConfig(FairseqDataclass):
     amsgrad: bool = option(
         "use the AMSGrad variant, which divides by the largest second moment so far", False
     )
+    embed_lr_scale: float = option(
+        "multiplier of the learning rate for the encoder's token embeddings, at every update of "
+        "the schedule; with --fp16, requires --fp16-no-flatten-grads",
+        1.0,
+    )
     lr: list[float] = field(default=II("optimization.lr"))
 
 
@@ -47,7 +55,17 @@ class TorchAdam(FairseqOptimizer):
 
     def __init__(self, cfg: TorchAdamConfig, params: Any):
         super().__init__(cfg)
-        self._optimizer = torch.optim.Adam(params, **self.optimizer_config, fused=True)
+        groups = [{"params": list(params)}]
+        if cfg.embed_lr_scale != 1:
+            groups = separate_embeddings(groups[0]["params"])
+            # For example, --fp16 joins all weights into one.
+            if not groups[1]["params"]:
+                raise InputError(
+                    f"--embed-lr-scale {cfg.embed_lr_scale:g} requires token embeddings as "
+                    "separate weights; with --fp16, add --fp16-no-flatten-grads, or use --amp"
+                )
+        self._optimizer = torch.optim.Adam(groups, **self.optimizer_config, fused=True)
+        self.set_lr(cfg.lr[0])
 
     @property
     def optimizer_config(self) -> dict[str, Any]:
@@ -62,6 +80,12 @@ class TorchAdam(FairseqOptimizer):
             "amsgrad": self.cfg.amsgrad,
             "decoupled_weight_decay": self.cfg.decoupled_weight_decay,
         }
+
+    def set_lr(self, lr: float) -> None:
+        """Set the learning rate, and the multiple of it for the token embeddings."""
+        super().set_lr(lr)
+        for group in self.param_groups[1:]:
+            group["lr"] = lr * self.cfg.embed_lr_scale
 
     def clip_grad_norm(self, max_norm: float, aggregate_norm_fn: Any = None) -> Tensor:
         """Clip the gradient norm (0 means no limit), and return the norm before clipping.
@@ -95,23 +119,22 @@ class TorchAdam(FairseqOptimizer):
         """Load only the moments and the learning rate from a checkpoint.
 
         Raises:
-            InputError: if the checkpoint's AMSGrad setting or moment shapes do not match this run.
+            InputError: if the checkpoint's AMSGrad setting, groups of weights or moment shapes do
+                not match this run.
         """
         # Change the dict in place, because fairseq's 16-bit optimizers read the same dict again.
         for moments in state_dict["state"].values():
             for name, value in moments.items():
                 moments[name] = unpack_rows(value)
-        had_amsgrad = any(group["amsgrad"] for group in state_dict["param_groups"])
-        if had_amsgrad != self.cfg.amsgrad:
-            prepositions = {True: "with", False: "without"}
-            raise InputError(
-                f"--optimizer torch_adam: the checkpoint was trained {prepositions[had_amsgrad]} "
-                f"--amsgrad, but this run is {prepositions[self.cfg.amsgrad]} it; use the same "
-                "options, --reset-optimizer, or another --save-dir"
-            )
+        stored = state_dict["param_groups"]
+        had_amsgrad = any(group["amsgrad"] for group in stored)
+        _check_same("--amsgrad", had_amsgrad, self.cfg.amsgrad)
+        _check_same("--embed-lr-scale", len(stored) > 1, len(self.param_groups) > 1)
         current = dict(self.optimizer_config)
         del current["lr"]
         super().load_state_dict(state_dict, current | (optimizer_overrides or {}))
+        # The checkpoint may have another --embed-lr-scale.
+        self.set_lr(self.get_lr())
         # The fused update does not check sizes. It would read past the end of moments that are too
         # small.
         for weights, state in self.optimizer.state.items():
@@ -126,6 +149,28 @@ class TorchAdam(FairseqOptimizer):
     def supports_flat_params(self) -> bool:
         """Always True, because every weight is updated independently of the others."""
         return True
+
+
+def separate_embeddings(weights: list[Tensor]) -> list[dict[str, list[Tensor]]]:
+    """Return two groups of weights: all others, and the encoder's token embeddings."""
+    embeddings = []
+    others = []
+    for weight in weights:
+        if getattr(weight, "param_group", None) == EMBEDDINGS:
+            embeddings.append(weight)
+        else:
+            others.append(weight)
+    return [{"params": others}, {"params": embeddings}]
+
+
+def _check_same(option: str, stored: bool, current: bool) -> None:
+    if stored != current:
+        prepositions = {True: "with", False: "without"}
+        raise InputError(
+            f"--optimizer torch_adam: the checkpoint was trained {prepositions[stored]} {option}, "
+            f"but this run is {prepositions[current]} it; use the same options, "
+            "--reset-optimizer, or another --save-dir"
+        )
 
 
 def pack_rows(value: Any) -> Any:

@@ -103,7 +103,7 @@ RANGES: Mapping[str, Mapping[str, Range]] = {
     },
     "ema": {"ema_decay": below(1), "ema_start_update": COUNT, "ema_update_freq": SIZE},
     "optimizer": {
-        "weight_decay": between(0, 1_000),
+        **_same_range("weight_decay embed_lr_scale", between(0, 1_000)),
         "adam_eps": Range(1e-20, 1),
         "momentum": below(1),
     },

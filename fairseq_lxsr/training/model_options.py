@@ -1,5 +1,6 @@
 """Options shared by several models, and presets of model sizes."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, make_dataclass
 from functools import partial
 from typing import Any
@@ -14,6 +15,7 @@ from fairseq_lxsr.options import CPU_PRECISIONS, option
 from fairseq_lxsr.training.fairseq_patches import add_preset_to_hydra
 
 INIT_WEIGHTS = ("scaled", "released")
+INIT_BRANCHES = ("random", "zero")
 
 
 @dataclass
@@ -34,6 +36,12 @@ class TransformerOptions(EncoderOptions):
     encoder_attention_heads: int = option("number of attention heads", 8, WIDTH)
     encoder_layers: int = option("number of transformer layers", 2, LAYERS)
     attention_dropout: float = option("dropout probability for attention weights", 0.0, PROBABILITY)
+    init_branches: ChoiceEnum(INIT_BRANCHES) = option(  # type: ignore[valid-type]
+        "initial weights of the last projection of each residual branch of the encoder's layers "
+        "(attention and feed-forward): random, or zero, so that a layer first passes its input on "
+        "(with --gated, the gates are then initially one)",
+        "random",
+    )
     max_positions: int = II("task.max_positions")
 
 
@@ -50,6 +58,13 @@ def transformer_sizes(cfg: TransformerOptions, dictionary: Dictionary) -> dict[s
         "dropout": cfg.dropout,
         "attention_dropout": cfg.attention_dropout,
     }
+
+
+def initialize_branches(layers: Iterable[Any], cfg: TransformerOptions) -> None:
+    """Apply --init-branches to the layers of a new encoder."""
+    if cfg.init_branches == "zero":
+        for layer in layers:
+            layer.zero_branches()
 
 
 def transformer_preset(

@@ -141,6 +141,9 @@ def build_sketch(embeddings: NDArray[Any], rows: IntArray) -> Any:
     Args:
         embeddings: vectors [M, D], in memory or memory-mapped; read in blocks.
         rows: rows to index, ascending, at least `MIN_SKETCH_ROWS` [R].
+
+    Returns:
+        A faiss index of R vectors.
     """
     faiss = _faiss()
     width = embeddings.shape[1]
@@ -161,6 +164,9 @@ def refine_sketch(sketch: Any, index: Any) -> Any:
     Args:
         sketch: an index of `build_sketch`.
         index: an index of the same vectors, of kind `float16` or `int8`.
+
+    Returns:
+        A faiss index that refers to both.
     """
     return _faiss().IndexRefine(sketch, index)
 
@@ -413,7 +419,11 @@ class FlatIndex:
         return not self.rows.flags.writeable and are_unit_rows(self.rows)
 
     def write(self, path: Path) -> None:
-        """Write the index in faiss format, as unit vectors, block by block."""
+        """Write the index in faiss format, as unit vectors, block by block.
+
+        Args:
+            path: file to write.
+        """
         header = FLAT_HEADER.pack(
             MAGIC, self.d, self.ntotal, IGNORED, IGNORED, TRAINED, INNER_PRODUCT, self.rows.size
         )
@@ -426,7 +436,14 @@ class FlatIndex:
 
     @classmethod
     def read(cls, stream: BinaryIO) -> "FlatIndex":
-        """Map the vectors of an open index file into memory."""
+        """Map the vectors of an open index file into memory.
+
+        Args:
+            stream: index file, open for reading.
+
+        Returns:
+            The index, whose vectors are read when they are needed.
+        """
         path = stream.name
         header = stream.read(FLAT_HEADER.size)
         if len(header) < FLAT_HEADER.size:

@@ -38,16 +38,37 @@ class MinedPairs:
         return len(self.scores)
 
     def first(self, count: int) -> "MinedPairs":
-        """Return the best `count` pairs."""
+        """Return the best `count` pairs.
+
+        Args:
+            count: number of pairs to keep.
+
+        Returns:
+            The pairs, in the same order.
+        """
         return MinedPairs(self.scores[:count], self.source[:count], self.target[:count])
 
     def above(self, threshold: float) -> "MinedPairs":
-        """Return the pairs that score at least `threshold`."""
+        """Return the pairs that score at least `threshold`.
+
+        Args:
+            threshold: lowest score to keep.
+
+        Returns:
+            The pairs, in the same order.
+        """
         # In float32, a threshold between two adjacent scores would be rounded to one of them.
         return self.first(int((self.scores.astype(np.float64) >= threshold).sum()))
 
     def select(self, rows: Any) -> "MinedPairs":
-        """Return the pairs at the given positions, or where a mask is true."""
+        """Return the pairs at the given positions, or where a mask is true.
+
+        Args:
+            rows: positions [n], or a mask [P], of pairs.
+
+        Returns:
+            The pairs, in the order of `rows`.
+        """
         return MinedPairs(self.scores[rows], self.source[rows], self.target[rows])
 
 
@@ -218,6 +239,9 @@ def one_to_one(pairs: MinedPairs, within: bool = False) -> MinedPairs:
     Args:
         pairs: pairs in descending order of score.
         within: whether source and target are the same set, in which each sentence may occur once.
+
+    Returns:
+        The selected pairs, in the same order.
     """
     seen_source: set[int] = set()
     seen_target: set[int] = seen_source if within else set()

@@ -86,12 +86,14 @@ def nearest_neighbours(
     ids = np.empty((len(queries), k), dtype=np.int64)
     memory_mb = int(memory_mb)
     block_rows = queries_per_block(memory_mb, queries.shape[1], k + SPARE_CANDIDATES[precision])
-    candidate_rows = CandidateRows(candidates, penalty, memory_mb, unit_candidates)
     with Progress(
-        total=len(queries), desc="search", unit=" queries", disable=None if show_progress else True
+        total=len(queries), desc="search", unit=" queries", leave=None, disable=not show_progress
     ) as bar:
+        step = _Step(bar)
+        candidate_rows = CandidateRows(candidates, penalty, memory_mb, unit_candidates, step)
         for start in range(0, len(queries), block_rows):
             stop = min(start + block_rows, len(queries))
+            step.queries = range(start, stop)
             units = unit_rows(queries, start, stop, "queries")
             # Queries of this block that still have to be searched in float32.
             remaining: Any = slice(None)
@@ -105,8 +107,22 @@ def nearest_neighbours(
             exact_scores, exact_ids = _search(units[remaining], candidate_rows, k)
             scores[start:stop][remaining] = exact_scores
             ids[start:stop][remaining] = exact_ids
-            bar.update(stop - start)
+            step(1)
     return scores, ids
+
+
+class _Step:
+    """Moves a progress bar while a block of queries is compared with the candidates."""
+
+    def __init__(self, bar: Progress):
+        self.bar = bar
+        self.queries = range(0)
+
+    def __call__(self, share: float) -> None:
+        """Show that the queries have been compared with a share of the candidates."""
+        done = self.queries.start + int(len(self.queries) * share)
+        # Queries that are compared a second time, in float32, do not move the bar back.
+        self.bar.update(max(0, done - self.bar.n))
 
 
 def shift_ids(neighbours: tuple[FloatArray, IntArray], start: int) -> tuple[FloatArray, IntArray]:

@@ -62,7 +62,15 @@ class Pieces:
         return self.lengths.cumsum() - self.lengths
 
     def part(self, first: int, end: int) -> "Pieces":
-        """Return the pieces of the sentences from `first` to `end` (exclusive)."""
+        """Return the pieces of the sentences from `first` to `end` (exclusive).
+
+        Args:
+            first: index of the first sentence.
+            end: index after the last sentence.
+
+        Returns:
+            The pieces of `end - first` sentences.
+        """
         bounds = np.append(self.starts, len(self.ids))
         return Pieces(self.ids[bounds[first] : bounds[end]], self.lengths[first:end])
 

@@ -246,12 +246,14 @@ class CandidateRows:
         penalty: value to subtract from the cosine of each candidate [M]; None for no penalty.
         memory_mb: memory limit in MB for rescoring candidates.
         are_units: whether the vectors are known to be unit vectors; see `are_unit_rows`.
+        show: called after each block of `blocks` with the share of candidates so far.
     """
 
     rows: NDArray[Any]
     penalty: FloatArray | None
     memory_mb: int
     are_units: bool = False
+    show: Callable[[float], None] | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -269,6 +271,8 @@ class CandidateRows:
         for start, block in self._unit_blocks():
             penalty = None if self.penalty is None else self.penalty[start : start + len(block)]
             yield start, block, penalty
+            if self.show is not None:
+                self.show((start + len(block)) / len(self))
 
     def _unit_blocks(self) -> Iterator[tuple[int, FloatArray]]:
         if self.are_units:

@@ -60,9 +60,10 @@ def test_edits(folder):
 
 def test_ids_are_shown(folder):
     search = ("search", "--index", "index", "--k", 1, "a cat")
-    assert lxsr_here(*search, folder=folder).stdout == "a cat\n   1.00  n2  a cat\n"
+    assert lxsr_here(*search, folder=folder).stdout.endswith("  n2  a cat\n")
     done = lxsr_here(*search, "--output", "-", folder=folder)
-    assert done.stdout == "a cat\t1.000000\tn2\ta cat\n"
+    query, _, name, text = done.stdout.rstrip("\n").split("\t")
+    assert (query, name, text) == ("a cat", "n2", "a cat")
 
 
 @pytest.mark.parametrize(
@@ -100,7 +101,7 @@ def test_texts_that_were_truncated_are_counted_in_edits_of_an_index(tmp_path):
     text = tmp_path / "text"
     text.write_text(f"{'a dog ' * 200}\nA dog.\n")
     index = ("index", "--model", model, "--input", text, "--output", tmp_path / "one")
-    assert "truncated: 1" in lxsr_here(*index).stderr
+    assert "truncated: 1" in lxsr_here(*index, "--plain").stderr
     assert "truncated: 1" in lxsr_here(*index, "--add").stderr
 
 

@@ -13,6 +13,7 @@ from parsers import parsers
 
 from fairseq_lxsr import machine
 from fairseq_lxsr.cli.main import SHELLS, VERBS, main, make_parser, parse
+from fairseq_lxsr.embeddings.load import ModelName
 
 MODEL = COMPATIBILITY / "best.model"
 # a command line, and what its last word is completed to
@@ -33,6 +34,16 @@ COMPLETED = {
 def test_the_package_is_the_command():
     assert run("fairseq_lxsr", "--version").stdout == lxsr_here("--version").stdout
     refused(run("fairseq_lxsr", "recipes", "--nothing", check=False), "--nothing")
+
+
+@pytest.mark.parametrize("error", [ImportError, TypeError, ValueError])
+def test_an_error_inside_the_check_of_an_option_is_no_wrong_value(error, monkeypatch):
+    def check(_):
+        raise error("a package is broken")
+
+    monkeypatch.setattr(ModelName, "parse", check)
+    with pytest.raises(error, match="a package is broken"):
+        parse(["embed", "--model", "lxsr-static", "--input", "a", "--output", "b"])
 
 
 def test_help_has_no_colours():

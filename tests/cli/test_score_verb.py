@@ -204,6 +204,27 @@ def test_what_mining_and_scoring_write_is_read_again(folder):
     assert score(folder, "--input", "scored.tsv", folder=folder).stdout == expected
 
 
+def test_mined_pairs_are_a_memory_that_can_be_scored(folder):
+    pytest.importorskip("defusedxml")
+    (folder / "odd.en").write_text("R&D <b>\x01 costs\nred\n", encoding="utf-8")
+    (folder / "odd.fr").write_text("R&D <b>\x01 costs\nred.\n", encoding="utf-8")
+    text = ("--source", "odd.en", "--target", "odd.fr", "--k", "1", "--keep-identical")
+    text = ("mine", "--model", "model", *text, "--output", "mined.tmx")
+    refused(lxsr_here(*text, folder=folder, check=False), "mined.tmx", "--lang-pair")
+    lxsr_here(*text, "--lang-pair", "en-fr", "--output", "mined.tsv", folder=folder)
+    lxsr_here(*text, "--lang-pair", "en-fr", folder=folder)
+    assert not (folder / "mined.tmx.work").exists()
+    options = ("--lang-pair", "en-fr", "--output", "-")
+    done = score(folder, "--input", "mined.tmx", *options, folder=folder)
+    rows = [row.split("\t")[1:] for row in done.stdout.splitlines()]
+    mined = (folder / "mined.tsv").read_text(encoding="utf-8").replace("\x01", "\ufffd")
+    expected = [row.split("\t")[1:] for row in mined.splitlines()]
+    assert rows == [row for row in expected if "\ufffd" not in row[0]]
+    assert "1 not characters" in done.stderr
+    after = (folder / "mined.tmx").read_text(encoding="utf-8")
+    assert "<seg>R&amp;D &lt;b&gt;\ufffd costs</seg>" in after
+
+
 @pytest.mark.parametrize("name", ["t.csv", "T.CSV.gz"])
 def test_a_csv_is_written_as_tsv(folder, name):
     text = 'id,English,French\n1,"A dog, red.",Un chien.\n'
@@ -223,3 +244,74 @@ def test_columns_that_are_none(folder, columns):
         score(folder, "--input", "pairs.tsv", "--columns", columns, check=False, folder=folder),
         "--columns",
     )
+
+
+@pytest.fixture
+def memory(folder):
+    """A memory with the pairs, and a unit without a translation."""
+    pytest.importorskip("defusedxml")
+    units = [
+        f'<tu><tuv xml:lang="en"><seg>{source}</seg></tuv><tuv xml:lang="fr"><seg>{target}</seg></tuv></tu>\n'
+        for source, target in PAIRS
+    ]
+    units.insert(3, '<tu><tuv xml:lang="en"><seg>alone</seg></tuv></tu>\n')
+    text = f'<tmx version="1.4"><header/><body>\n{"".join(units)}</body></tmx>\n'
+    (folder / "m.tmx").write_text(text, encoding="utf-8")
+    return text
+
+
+def test_a_memory_comes_back_with_scores(folder, memory):
+    expected = score(folder, "--source", folder / "s.en", "--target", folder / "s.fr").stdout
+    options = ("--input", folder / "m.tmx", "--lang-pair", "en-fr")
+    assert score(folder, *options).stdout == expected
+    done = score(folder, *options, "--output", folder / "scored.tmx.gz")
+    assert "1 language missing" in done.stderr
+    after = gzip.decompress((folder / "scored.tmx.gz").read_bytes()).decode()
+    scores = re.findall(r'<prop type="x-lxsr-score">(.+?)</prop>', after)
+    assert scores == [f"{float(line):.4f}" for line in expected.splitlines()]
+    assert re.sub("<prop.+?</prop>", "", after) == memory
+
+
+def test_a_memory_is_cleaned(folder, memory):
+    limit = sorted(cosines(folder))[10] + 1e-6
+    options = ("--input", folder / "m.tmx", "--lang-pair", "en-fr", "--threshold", limit)
+    done = score(folder, *options, "--output", folder / "clean.tmx")
+    assert f"19 of {len(PAIRS)} units score" in done.stderr
+    after = (folder / "clean.tmx").read_text(encoding="utf-8")
+    assert after.count("<tu>") == 20, "a unit without a translation stays"
+    score(folder, *options, "--mark", "--output", folder / "marked.tmx")
+    marked = (folder / "marked.tmx").read_text(encoding="utf-8")
+    assert re.sub("<prop.+?</prop>", "", marked) == memory
+    assert marked.count(f", below {limit:g}</prop>") == 11
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        (("m.tmx",), "--lang-pair"),
+        (("m.tmx", "--lang-pair", "en-fr", "--columns", "1,2"), "--columns"),
+        (("m.tmx", "--lang-pair", "en-fr", "--output", "x.xlf"), "x.xlf"),
+        (("m.tmx", "--lang-pair", "en-fr", "--output", "x.tmx", "--mark"), "--mark"),
+        (("m.tmx", "--lang-pair", "en-de", "--output", "x.tmx"), "m.tmx: no pairs"),
+        (("pairs.tsv", "--output", "x.tmx"), "--output"),
+        (("pairs.tsv", "--mark"), "--mark"),
+    ],
+)
+def test_options_that_do_not_fit_a_memory(folder, memory, options, part):
+    done = score(folder, "--input", *options, folder=folder, check=False)
+    refused(done, part)
+    assert not (folder / "x.tmx").exists()
+
+
+def test_commands_on_a_terminal_show_their_progress_and_its_end(folder, monkeypatch):
+    monkeypatch.setattr("fairseq_lxsr.files.progress.can_overwrite", lambda: True)
+    done = score(folder, "--input", folder / "pairs.tsv", "--columns", "2,3")
+    assert re.search(rf"score: 100%\|.{{10}}\| {len(PAIRS)}/{len(PAIRS)} ", done.stderr)
+    text = ("--source", "s.en", "--target", "s.fr", "--k", "2", "--output", "shown.tsv")
+    done = lxsr_here("mine", "--model", "model", *text, folder=folder)
+    for step in ("source", "target", "forward", "backward"):
+        assert f"{step}: 100%|" in done.stderr
+    assert "search:   0%|" in done.stderr, "inside a step, whose blocks take long"
+    text = ("--input", "s.en", "--output", "shown")
+    done = lxsr_here("index", "--model", "model", *text, folder=folder)
+    assert "index: 100%|" in done.stderr

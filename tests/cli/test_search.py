@@ -28,6 +28,7 @@ def folder(tmp_path_factory):
         folder / "corpus",
         "--output",
         folder / "index",
+        "--plain",
     )
     return folder
 
@@ -38,9 +39,11 @@ def search(where, *arguments, **options):
 
 def test_empty_lines_of_a_corpus_are_counted(folder):
     command = ("index", "--model", "model", "--output", "other", "--input")
-    assert "index of 3 sentences, 2 empty" in lxsr_here(*command, "corpus", folder=folder).stdout
+    done = lxsr_here(*command, "corpus", folder=folder)
+    assert "index of 3 texts, 0 of several sentences, with words, 2 empty" in done.stdout
     (folder / "whole").write_text("a cat\na dog\n")
-    assert "index of 2 sentences, " in lxsr_here(*command, "whole", folder=folder).stdout
+    done = lxsr_here(*command, "whole", "--plain", folder=folder)
+    assert "index of 2 texts, one vector each, model" in done.stdout
 
 
 def test_queries_that_are_left_out_are_counted_and_the_others_numbered(folder):
@@ -137,7 +140,7 @@ def test_an_index_of_vectors_says_what_can_search_it(folder):
         "stored/whole.npy",
         folder=folder,
     )
-    command = ("index", "--input", "whole", "--output", "vectors", "--model")
+    command = ("index", "--plain", "--input", "whole", "--output", "vectors", "--model")
     done = lxsr_here(*command, "stored/whole.npy", check=False, folder=folder)
     refused(
         done,

@@ -70,7 +70,7 @@ def test_the_name_of_the_output_says_the_format(folder):
 
 def test_an_index_of_any_system(folder):
     text, index, model = folder / "text.en", folder / "index", folder / "words.vec"
-    lxsr_here("index", "--model", model, "--input", text, "--output", index)
+    lxsr_here("index", "--plain", "--model", model, "--input", text, "--output", index)
     query = ("search", "--index", index, "--model", model)
     assert "1.00  black white red" in lxsr_here(*query, "black red white").stdout
     found = lxsr_here(*query, "--input", text, "--k", "1", "--output", folder / "found.tsv")
@@ -86,7 +86,7 @@ def test_an_index_of_stored_embeddings_is_searched_by_their_model(folder):
     text, model, stored = folder / "text.en", folder / "words.vec", folder / "stored"
     embed = ("embed", "--model", model, "--input", text, "--output")
     lxsr_here(*embed, stored / "text.en.npy")
-    lxsr_here("index", "--model", stored, "--input", text, "--output", folder / "index")
+    lxsr_here("index", "--plain", "--model", stored, "--input", text, "--output", folder / "index")
     search = ("search", "--index", folder / "index", "--output", "-", "--k", 1)
     assert lxsr_here(*search, "--model", model, "black").stdout.endswith("\t4\tblack white red\n")
     lxsr_here(*embed, stored / "more.raw")  # of the same model, so that the index still fits
@@ -228,7 +228,9 @@ def test_the_language_is_named_where_the_model_depends_on_it(folder):
 def test_an_index_of_one_of_several_models(folder):
     """No model is stored with it, so that a search names it again."""
     model = ("--model", f"en={folder / 'words.vec'}", "--lang", "en")
-    lxsr_here("index", *model, "--input", folder / "text.en", "--output", folder / "index")
+    lxsr_here(
+        "index", "--plain", *model, "--input", folder / "text.en", "--output", folder / "index"
+    )
     refused(lxsr_here("search", "--index", folder / "index", "red", check=False), "--model")
     found = lxsr_here(
         "search", "--index", folder / "index", *model, "--output", "-", "--k", 1, "black\nred white"

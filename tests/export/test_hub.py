@@ -92,11 +92,13 @@ def scored_model(tmp_path):
 
 
 def test_licence_sources_and_scores_come_from_the_folder_of_the_model(scored_model, tmp_path):
-    options = ("--model", scored_model, "--output", tmp_path / "my-model", "--dtype", "int8")
-    done = lxsr("export", "hub", *options)
+    options = ("--model", scored_model, "--output", tmp_path / "tmp_x", "--dtype", "int8")
+    done = lxsr("export", "hub", *options, "--name", "my-model")
     assert "without" not in done.stderr
     before, _ = metadata_of(scored_model)
-    data, text = metadata_of(tmp_path / "my-model")
+    data, text = metadata_of(tmp_path / "tmp_x")
+    assert "\n# my-model\n" in text, "and not the name of the folder"
+    assert "tmp_x" not in text
     assert data["license"] == "other"
     assert data["model-index"][0]["name"] == "my-model"
     assert data["model-index"][0]["results"] == before["model-index"][0]["results"]
@@ -185,6 +187,25 @@ def test_the_graph_reads_the_same_tokenizer(model, tmp_path):
         session.run(["sentence_embedding"], {"input_ids": ids})[0], expected, atol=1e-5
     )
     assert (tmp_path / "hub" / "tokenizer_config.json").exists()
+
+
+def test_the_graph_of_bytes_computes_what_the_table_of_bytes_does(model, tmp_path):
+    onnxruntime, tokenizers = pytest.importorskip("onnxruntime"), pytest.importorskip("tokenizers")
+    encoder = SentenceEncoder.from_pretrained(model, "cpu")
+    for dtype in ("float32", "int8"):
+        folder = tmp_path / dtype
+        export_hub(encoder, folder, drop_order=True, with_onnx=True, dtype=dtype)
+    sizes = [(tmp_path / n / "onnx/model.onnx").stat().st_size for n in ("float32", "int8")]
+    assert sizes[1] < 0.5 * sizes[0], "one byte a number instead of four"
+    tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    config = json.loads((folder / "config.json").read_text())
+    assert config["int8"] is True
+    tokenizer.enable_padding(pad_id=config["pad_token_id"])
+    ids = np.array([encoding.ids for encoding in tokenizer.encode_batch(SAMPLE)])
+    session = onnxruntime.InferenceSession(str(folder / "onnx" / "model.onnx"))
+    vectors = session.run(["sentence_embedding"], {"input_ids": ids})[0]
+    expected = SentenceEncoder.from_pretrained(folder, "cpu").encode(SAMPLE)
+    np.testing.assert_allclose(vectors, expected, atol=1e-5)
 
 
 def test_the_graph_is_refused_with_order(model, tmp_path):

@@ -203,6 +203,8 @@ def test_help_lists_every_option_with_its_text():
         "--encoder-layers",
         "--align-weight",
         "--cpu-precision",
+        "--init-branches {random,zero}",
+        "--embed-lr-scale",
     ):
         assert option in text
     assert text.count("(default: ") >= 20

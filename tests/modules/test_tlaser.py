@@ -80,3 +80,16 @@ def test_positions_worked_out_by_hand():
     torch.testing.assert_close(
         sinusoidal_positions(2, 4), torch.tensor(expected), atol=1e-6, rtol=0
     )
+
+
+def test_with_zero_branches_every_embedding_is_the_tag_until_the_first_update(tokens):
+    encoder = make_encoder(num_layers=2)
+    for layer in encoder.layers:
+        layer.zero_branches()
+    embeddings = encoder(tokens)
+    expected = encoder.layer_norm(4 * encoder.tag + encoder.positions[0])
+    torch.testing.assert_close(embeddings, expected.expand(5, -1))
+    (embeddings * torch.randn(embeddings.shape)).sum().backward()
+    for layer in encoder.layers:
+        assert layer.self_attn.out_proj.weight.grad.abs().max() > 1e-4
+        assert layer.fc2.weight.grad.abs().max() > 1e-4

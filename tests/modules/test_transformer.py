@@ -358,3 +358,42 @@ def test_a_gpu_encodes_all_batches_together_with_the_same_result(options):
         torch.testing.assert_close(embeddings, expected)
         is_token = tokens.ne(PAD)
         torch.testing.assert_close(states[is_token], expected_states[is_token])
+
+
+def with_zero_branches(encoder):
+    for layer in encoder.layers:
+        layer.zero_branches()
+    return encoder
+
+
+def branch_projections(encoder):
+    return [part for layer in encoder.layers for part in (layer.self_attn.out_proj, layer.fc2)]
+
+
+@pytest.mark.parametrize("released", [False, True])
+def test_zero_branches_leave_of_a_layer_its_two_norms(tokens, released):
+    encoder, without = (make_encoder(num_layers=count) for count in (2, 0))
+    if released:
+        encoder.reset_as_released()
+        without.load_state_dict({name: encoder.state_dict()[name] for name in without.state_dict()})
+    with_zero_branches(encoder)
+    [(embeddings, states)], [(plain, expected)] = encoder(tokens), without(tokens)
+    for _ in range(4):
+        expected = torch.nn.functional.layer_norm(expected, [16])
+    is_piece = tokens.ne(PAD)
+    torch.testing.assert_close(states[is_piece], expected[is_piece], rtol=1e-5, atol=1e-6)
+    # The input is already normalized, so that only the epsilon of the norms remains.
+    torch.testing.assert_close(embeddings, plain, rtol=1e-3, atol=1e-4)
+    (embeddings * torch.randn(embeddings.shape)).sum().backward()
+    assert all(part.weight.grad.abs().max() > 1e-4 for part in branch_projections(encoder))
+
+
+def test_gated_zero_branches_change_nothing_and_have_open_gates(tokens):
+    encoder = with_zero_branches(make_encoder(gated=True))
+    [(embeddings, states)] = encoder(tokens)
+    [(plain, expected)] = make_encoder(gated=True, num_layers=0)(tokens)
+    assert torch.equal(states, expected)
+    assert torch.equal(embeddings, plain)
+    (embeddings * torch.randn(embeddings.shape)).sum().backward()
+    # With gates of zero, too, neither of the two would ever have a gradient.
+    assert all(part.weight.grad.abs().max() > 1e-4 for part in branch_projections(encoder))

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from fairseq_options import read_by_fairseq
 import fairseq_lxsr
 from fairseq_lxsr.encoder.checkpoint import read_checkpoint
 from fairseq_lxsr.errors import InputError, install_command
-from fairseq_lxsr.recipes import FOLDER, Recipe, names, read_recipe, train_command
+from fairseq_lxsr.recipes import FOLDER, Recipe, names, override, read_recipe, train_command
 from fairseq_lxsr.text.data_folder import count_pairs
 
 DATA = ROOT / "tests" / "golden" / "compatibility" / "data"  # 49 pairs
@@ -390,6 +391,16 @@ def test_what_the_released_code_changes():
     command = printed("--recipe", "released", "--cpu")
     assert value_of(command, "--lr") == "0.001, 0.001, 0.001, 0.0001"
     assert "--total-num-update" not in command
+
+
+def test_a_recipe_may_set_the_rate_of_embeddings_and_the_first_branches():
+    for name in ("paper", "released"):
+        assert not {"embed-lr-scale", "init-branches"} & read_recipe(name).options.keys(), name
+    recipe = read_recipe("paper")
+    options = override(recipe.options, {"embed-lr-scale": 10, "init-branches": "zero"})
+    command = train_command(replace(recipe, options=options), str(DATA), ["--cpu"])
+    words = read_by_fairseq(command)
+    assert (words.embed_lr_scale, str(words.init_branches)) == (10, "zero")
 
 
 @pytest.mark.slow

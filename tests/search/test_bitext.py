@@ -71,7 +71,7 @@ def test_pairs_are_those_of_mine(files, tmp_path):
     assert sum(a[2:] == b[2:] for _, a, b in rows) > 0.9 * len(rows) > 40
     one = MinedPairs(np.ones(1), np.zeros(1, int), np.zeros(1, int))
     # a sentence is one cell
-    write_pairs(tmp_path / "out.tsv", one, ["a\rb\u2028c"], ["d\te\x85 f"])
+    write_pairs(tmp_path / "out.tsv", one, ["a\rb\u2028c"], ["d\te\x85 f"], ("en", "fr"))
     assert (tmp_path / "out.tsv").read_text().splitlines() == ["1.000000\ta b c\td e f"]
 
 

@@ -27,7 +27,7 @@ def encoder():
 def address(encoder, tmp_path_factory):
     folder = tmp_path_factory.mktemp("index") / "index"
     texts = [*TEXTS, PASSAGE, f"{LONG} Six black horses find a bird. {LONG}"]
-    index = CorpusIndex.build(folder, texts, encoder, ids=list("abcde"), passages=True)
+    index = CorpusIndex.build(folder, texts, encoder, ids=list("abcde"))
     with serving(encoder, index, api_key="k", allow_edits=True) as address:
         yield address
 
@@ -64,7 +64,8 @@ def test_the_best_documents_with_their_text(address):
 
 def test_the_scores_of_a_rerank_are_those_of_passages(encoder, tmp_path):
     texts = [*TEXTS, PASSAGE, LONG]
-    index = CorpusIndex.build(tmp_path / "index", texts, encoder, passages=True)
+    index = CorpusIndex.build(tmp_path / "index", texts, encoder)
+    index._stored.languages = np.zeros(len(texts), dtype=np.int64)
     with serving(encoder, index) as address:
         query = "Six black horses"
         content = ask(f"{address}/v1/rerank", {"query": query, "documents": texts})[1]

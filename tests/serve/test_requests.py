@@ -228,7 +228,7 @@ def test_errors_of_edits_do_not_show_folders(encoder, index, tmp_path):
 def test_edits_by_requests_store_the_pieces_of_passages(encoder, tmp_path, kind):
     passages = [" ".join(TEXTS), "Four green fish hear the mouse. Six black horses find a bird."]
     index = CorpusIndex.build(
-        tmp_path / "index", passages[:1] * 2, encoder, ids=["a", "b"], passages=True, kind=kind
+        tmp_path / "index", passages[:1] * 2, encoder, ids=["a", "b"], kind=kind
     )
     with serving(encoder, index, api_key="k", allow_edits=True) as address:
 

@@ -68,6 +68,8 @@ def test_metadata(host, tmp_path):
     ):
         assert f"\n{line}\n" in about
     assert f"]({address}/blob/main/docs/getting-started.md)" in about
+    assert f"]({address}/raw/main/docs/assets/map.svg)" in about
+    assert "\npip install fairseq-lxsr\n" in about
 
 
 def test_the_licence_is_that_of_everything_in_the_wheel():

@@ -105,8 +105,17 @@ def test_what_a_release_may_not_have(repository, name, old, new, place):
 
 
 def test_a_release_needs_commits_and_a_new_tag(repository):
-    (repository / "more.txt").touch()
     git(repository, "tag", f"v{VERSION}")
+    assert release.final_problems(repository) == [], "the workflow that publishes is at the tag"
+    git(
+        repository,
+        "-c",
+        "user.name=a",
+        "-c",
+        "user.email=a@b.c",
+        *["commit", "-q", "--allow-empty", "-m", "b"],
+    )
+    (repository / "more.txt").touch()
     uncommitted, tag = release.final_problems(repository)
     assert uncommitted.startswith("more.txt: ")
     assert tag.startswith(f"v{VERSION}: ")
@@ -131,6 +140,7 @@ def test_a_wheel_with_wrong_metadata_is_refused(tmp_path):
     metadata = (
         f"Version: {VERSION}\nLicense-Expression: MIT\nRequires-Python: {about['requires-python']}\n"
         f"{links}\nLicense-File: LICENSE\n\n[a](docs/index.md)\n"
+        "![b](https://example.org/me/blob/main/b.svg) ![c](https://example.org/me/raw/main/c.svg)\n"
     )
     path = tmp_path / "a.whl"
     with zipfile.ZipFile(path, "w") as archive:
@@ -139,13 +149,21 @@ def test_a_wheel_with_wrong_metadata_is_refused(tmp_path):
     problems = "\n".join(release.wheel_problems(ROOT, path))
     for part in ("Expression is MIT", "LICENSE is missing", "tests/__init__.py", "(docs/index.md)"):
         assert part in problems
-    assert len(problems.splitlines()) == 4
+    assert "![b](https://example.org/me/blob/main/b.svg) is a page" in problems
+    assert "README.md does not name 'pip install fairseq-lxsr'" in problems
+    assert len(problems.splitlines()) == 6
 
 
-def test_the_workflow_does_what_ci_does():
-    workflow = yaml.safe_load((GITHUB / "workflows" / "ci.yml").read_text(encoding="utf-8"))
-    jobs = workflow["jobs"]
+def jobs_of(workflow):
+    """The jobs of a workflow, and the commands of each."""
+    path = GITHUB / "workflows" / f"{workflow}.yml"
+    jobs = yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"]
     commands = {name: [s["run"] for s in job["steps"] if "run" in s] for name, job in jobs.items()}
+    return jobs, commands
+
+
+def test_every_night_all_of_ci_runs_on_every_python():
+    jobs, commands = jobs_of("nightly")
     assert commands["linux"] == ["bash .ci/run"]
     trained = jobs["linux"]["strategy"]["matrix"]["python"]
     encoded = jobs["encode"]["strategy"]["matrix"]["python"]
@@ -156,6 +174,33 @@ def test_the_workflow_does_what_ci_does():
     assert trained[0] == install.dotted(install.OLDEST)
     assert trained[-1] == install.dotted(install.NEWEST)
     assert "make package" in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+
+
+def test_a_change_is_tried_with_the_lowest_and_the_highest_versions():
+    jobs, commands = jobs_of("ci")
+    assert commands["test"] == ["make lint test"]
+    rows = jobs["bounds"]["strategy"]["matrix"]["include"]
+    tried = {(row["python"], row["resolution"]) for row in rows}
+    assert {("3.11", "lowest"), ("3.13", "lowest"), ("3.14", "highest")} <= tried
+    assert commands["bounds"][-1].endswith("tools/try_wheel.py")
+
+
+def test_every_requirement_has_a_lower_bound():
+    """Except those of developers, whose versions are in constraints.txt."""
+    about = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = about["optional-dependencies"]
+    requirements = list(about["dependencies"])
+    for extra in extras.keys() - {"benchmarks", "dev", "docs"}:
+        requirements += [name for name in extras[extra] if not name.startswith(about["name"])]
+    assert [requirement for requirement in requirements if ">=" not in requirement] == []
+
+
+def test_nothing_is_published_before_the_address_is_filled_in():
+    jobs, commands = jobs_of("publish")
+    assert "python tools/release.py --final" in commands["package"]
+    for name in jobs.keys() - {"package"}:
+        assert jobs[name]["needs"] == "package"
+    assert jobs["pypi"]["permissions"] == {"id-token": "write"}, "no password"
 
 
 @pytest.mark.parametrize("path", sorted(GITHUB.rglob("*.yml")), ids=lambda path: path.stem)

@@ -1,5 +1,6 @@
 """tools/site_hooks.py: the tables of the documentation have every option, and links work."""
 
+import io
 import re
 from types import SimpleNamespace
 
@@ -59,6 +60,25 @@ def test_every_verb_and_every_recipe_is_documented():
     assert "--adam-betas '(0.9, 0.98)'" in page
 
 
+@pytest.mark.parametrize(
+    ("name", "printed"),
+    [
+        ("encoder", "0.67 El perro duerme."),
+        ("evaluation", "0.0 % of the sentences do not find their translation"),
+        ("clients", "2 3"),
+    ],
+)
+def test_examples_of_the_api_run(name, printed, capsys, monkeypatch):
+    """The server of the last is a stand-in."""
+    answer = io.BytesIO(b'{"data": [{"embedding": [0, 0, 1]}, {"embedding": [0, 1, 0]}]}')
+    monkeypatch.setattr("urllib.request.urlopen", lambda request: answer)
+    example = hooks.PUBLIC[name].example
+    public, _ = hooks.api_pages()
+    assert f"```python\n{example.strip()}\n```" in public[f"api/{name}.md"]
+    exec(compile(example, name, "exec"), {})
+    assert capsys.readouterr().out.splitlines()[-1] == printed
+
+
 def test_options_of_a_file_come_with_their_meaning():
     table = rendered("<!-- table: fields fairseq_lxsr.context.rounds.ContextConfig -->")
     assert "| `documents` | required | text file or folder" in table
@@ -74,7 +94,8 @@ def test_what_users_call_comes_before_internals():
     """
     public, internal = hooks.api_pages()
     assert list(public) == [
-        f"api/{name}.md" for name in ("encoder", "search", "vectors", "embeddings", "evaluation")
+        f"api/{name}.md"
+        for name in ("encoder", "search", "vectors", "embeddings", "evaluation", "clients")
     ]
     for module in (
         "encoder",
@@ -131,9 +152,33 @@ def test_links_that_leave_the_site():
     ],
 )
 def test_pages_load_nothing_from_other_hosts(tag):
-    assert hooks.on_post_page('<a href="https://example.org">x</a>', PAGE, None)
+    for allowed in (
+        '<a href="https://a.org">x</a>',
+        '<link rel="canonical" href="https://a.org/">',
+    ):
+        assert hooks.on_post_page(allowed, PAGE, None) == allowed
     with pytest.raises(PluginError, match=r"training\.md"):
         hooks.on_post_page(tag, PAGE, None)
+
+
+def test_programs_get_a_list_of_the_pages():
+    def page(name, title, markdown, *ancestors):
+        file = SimpleNamespace(src_uri=f"{name}.md", url=f"{name}.html")
+        return SimpleNamespace(file=file, title=title, markdown=markdown, ancestors=ancestors)
+
+    guides = SimpleNamespace(title="Guides")
+    pages = [
+        page("index", "Home", "# Home\n\n![a](b.svg)\n\nMakes [vectors](v.md) of\ntext. Fast.\n"),
+        page("search", "Search", "1. A step\n\nType this:\n\n```sh\n```", guides),
+        page("empty", "Empty", "# Empty", guides),
+        page("api/internals/files", "files", "Modules.", guides),
+    ]
+    config = SimpleNamespace(site_url="https://a.org/", site_name="a", site_description="b")
+    assert hooks.llms_text(pages, config) == (
+        "# a\n\n> b\n\n## Pages\n\n- [Home](https://a.org/index.html): Makes vectors of text.\n\n"
+        "## Guides\n\n- [Search](https://a.org/search.html): Type this\n"
+        "- [Empty](https://a.org/empty.html)\n"
+    )
 
 
 def test_drawings_are_legible_on_a_narrow_page():

@@ -1,17 +1,15 @@
 """The optimizer against torch.optim.Adam itself, and checkpoints of another kind of Adam."""
 
-import importlib
-
 import pytest
 import torch
 from conftest import assert_same_weights, refused, train_here
-from fairseq.optim import OPTIMIZER_DATACLASS_REGISTRY, OPTIMIZER_REGISTRY
+from conftest import weights as weights_of
+from fairseq.optim import OPTIMIZER_DATACLASS_REGISTRY, OPTIMIZER_REGISTRY, FP16Optimizer
 from omegaconf import OmegaConf
 
 from fairseq_lxsr.encoder.checkpoint import read_checkpoint
 from fairseq_lxsr.errors import InputError
-
-importlib.import_module("fairseq_lxsr.training.adam")
+from fairseq_lxsr.training.adam import EMBEDDINGS
 
 
 def optimizer(name, weights, **options):
@@ -156,3 +154,116 @@ def test_moments_of_few_rows_take_little_space_and_are_restored():
     restored.load_state_dict(packed)
     moments = restored.optimizer.state_dict()["state"][0]
     assert all(torch.equal(moments[name], expected[name]) for name in expected)
+
+
+def named_as_embeddings(weight):
+    """As the tasks mark the embedding table of an encoder."""
+    weight.param_group = EMBEDDINGS
+    return weight
+
+
+def test_embeddings_have_a_multiple_of_the_rate_at_every_update():
+    """With a constant gradient, each step of Adam is as long as the learning rate."""
+    before, table, after = (torch.nn.Parameter(torch.zeros(2, 2)) for _ in range(3))
+    named_as_embeddings(table)
+    made = optimizer("torch_adam", [before, table, after], embed_lr_scale=10.0)
+    expected = torch.zeros(2, 2)
+    for rate in (0.01, 0.02, 0.005):
+        if rate != 0.01:
+            made.set_lr(rate)
+        assert made.get_lr() == rate
+        made.zero_grad()
+        (before + table + after).sum().backward()
+        made.step()
+        expected -= rate
+        for weight, scale in ((before, 1), (table, 10), (after, 1)):
+            torch.testing.assert_close(weight.detach(), scale * expected, rtol=1e-5, atol=0)
+
+
+def test_five_steps_with_a_multiple_for_embeddings_are_those_of_two_groups_of_torch():
+    def grouped(weights):
+        table, rest = ({"params": [weight]} for weight in weights)
+        return torch.optim.Adam([rest, table | {"lr": 0.03}], 0.01, foreach=False)
+
+    def ours(weights):
+        named_as_embeddings(weights[0])
+        return optimizer("torch_adam", weights, embed_lr_scale=3.0)
+
+    torch.testing.assert_close(after_steps(ours), after_steps(grouped), rtol=1e-6, atol=1e-7)
+
+
+def test_without_a_multiple_all_weights_are_one_group_in_their_order():
+    weights = [torch.nn.Parameter(torch.ones(size)) for size in (3, 2, 4)]
+    named_as_embeddings(weights[1])
+    [group] = optimizer("torch_adam", weights).param_groups
+    assert [id(weight) for weight in group["params"]] == [id(weight) for weight in weights]
+
+
+def test_an_encoder_may_have_nothing_but_embeddings():
+    table = named_as_embeddings(torch.nn.Parameter(torch.ones(3)))
+    made = optimizer("torch_adam", [table], embed_lr_scale=2.0)
+    table.sum().backward()
+    made.step()
+    torch.testing.assert_close(table.detach(), torch.full((3,), 0.98))
+    assert made.get_lr() == 0.01
+
+
+def test_weights_joined_into_one_have_no_rate_for_embeddings():
+    """--fp16 joins all weights, unless --fp16-no-flatten-grads copies them one by one."""
+    weights = [torch.nn.Parameter(torch.ones(2, dtype=torch.float16)) for _ in range(3)]
+    named_as_embeddings(weights[1])
+    joined = torch.nn.Parameter(torch.ones(6))
+    with pytest.raises(InputError, match=r"--embed-lr-scale 3 .*--fp16-no-flatten-grads"):
+        optimizer("torch_adam", [joined], embed_lr_scale=3.0)
+    copies = FP16Optimizer.build_fp32_params(None, weights, flatten=False)
+    rest, embeddings = optimizer("torch_adam", copies, embed_lr_scale=3.0).param_groups
+    assert (len(rest["params"]), len(embeddings["params"])) == (2, 1)
+    assert embeddings["params"][0] is copies[1]
+
+
+def test_the_multiple_of_now_replaces_that_of_a_checkpoint_unless_one_has_none():
+    weights = [torch.nn.Parameter(torch.ones(3)) for _ in range(2)]
+    named_as_embeddings(weights[1])
+    ten, five, none = (
+        optimizer("torch_adam", weights, embed_lr_scale=scale) for scale in (10.0, 5.0, 1.0)
+    )
+    ten.set_lr(0.5)
+    five.load_state_dict(ten.state_dict())
+    assert [group["lr"] for group in five.param_groups] == [0.5, 2.5]
+    with pytest.raises(InputError, match="with --embed-lr-scale, but this run is without it"):
+        none.load_state_dict(ten.state_dict())
+    with pytest.raises(InputError, match="without --embed-lr-scale, but this run is with it"):
+        ten.load_state_dict(none.state_dict())
+
+
+def test_training_moves_the_embeddings_by_a_multiple_and_goes_on(tmp_path, toy_work):
+    data, flags = toy_work / "data-bin", ("--disable-validation", "--no-epoch-checkpoints")
+    options = {"optimizer": "torch_adam", "init_branches": "zero", "lr_scheduler": "fixed"}
+    options |= {"warmup_updates": "0"}
+    runs = (("start", 1, "0", {"lr": "0"}), ("plain", 1, "1", {}), ("scaled", 1, "10", {}))
+    runs += tuple((name, updates, "10", {}) for name, updates in (("whole", 3), ("scaled", 3)))
+    first = {}
+    for name, updates, scale, more in runs:
+        done = train_here(
+            data,
+            tmp_path / name,
+            *flags,
+            **(options | more),
+            max_update=updates,
+            embed_lr_scale=scale,
+        )
+        assert not done.returncode, done.stderr[-2000:]
+        first.setdefault(name, weights_of(tmp_path / name))
+    table = "encoder.embed_tokens.weight"
+    moved = {name: first[name][table] - first["start"][table] for name in ("plain", "scaled")}
+    assert moved["plain"].abs().max() > 1e-4
+    torch.testing.assert_close(moved["scaled"], 10 * moved["plain"], rtol=1e-2, atol=1e-6)
+    for name, value in first["plain"].items():
+        if name != table:
+            torch.testing.assert_close(first["scaled"][name], value, rtol=1e-5, atol=1e-6)
+    for name in ("self_attn.out_proj", "fc2"):
+        assert not first["start"][f"encoder.layers.0.{name}.weight"].any()
+        assert first["plain"][f"encoder.layers.0.{name}.weight"].any()
+    assert_same_weights(tmp_path / "whole", tmp_path / "scaled")
+    done = train_here(data, tmp_path / "x", *flags, **options, embed_lr_scale="-1")
+    refused(done, "--embed-lr-scale -1.0")

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files.progress import Progress
 from fairseq_lxsr.vectors import (
     bfloat16,
     build_index,
@@ -293,3 +294,15 @@ def test_numbers_of_neighbours(value):
         2,
         3,
     ]
+
+
+def test_a_search_is_shown_while_a_block_of_queries_is_compared(monkeypatch):
+    """The block has all queries, and the candidates several blocks."""
+    monkeypatch.setattr("fairseq_lxsr.files.progress.can_overwrite", lambda: True)
+    shown = []
+    monkeypatch.setattr(Progress, "update", lambda bar, n=1: shown.append(n))
+    generator = np.random.default_rng(1)
+    candidates = generator.normal(size=(3 * rows.CANDIDATE_ROWS, 4)).astype(np.float32)
+    nearest_neighbours(candidates[: rows.QUERY_ROWS], candidates, 2, show_progress=True)
+    assert len(shown) >= 3
+    assert 0 < shown[0] < rows.QUERY_ROWS

@@ -88,6 +88,14 @@ class MiningSet:
 def find_files(template: str, pair: str, part: str) -> tuple[Path, Path, Path]:
     """Find the source, target and gold files of a split.
 
+    Args:
+        template: see `read_set`.
+        pair: language pair, for example fr-en.
+        part: name of the split, for example test.
+
+    Returns:
+        The three paths.
+
     Raises:
         InputError: if a file is missing.
     """
@@ -106,6 +114,9 @@ def read_set(template: str, pair: str, part: str) -> MiningSet:
             `id<TAB>sentence`, and TEMPLATE.PART.gold has lines `id<TAB>id`.
         pair: language pair, for example fr-en.
         part: name of the split, for example test.
+
+    Returns:
+        The sentences of both sides, and the true pairs.
 
     Raises:
         InputError: if a file is missing, or a line is invalid.
@@ -144,7 +155,15 @@ def _read_gold(path: Path, source_ids: list[str], target_ids: list[str]) -> Gold
 
 
 def correct(mined: MinedPairs, gold: Gold) -> np.ndarray:
-    """Return a boolean array [P]: whether each mined pair is a gold pair."""
+    """Return a boolean array [P]: whether each mined pair is a gold pair.
+
+    Args:
+        mined: P mined pairs.
+        gold: the true pairs.
+
+    Returns:
+        The array.
+    """
     pairs = zip(mined.source.tolist(), mined.target.tolist(), strict=True)
     return np.array([pair in gold for pair in pairs], dtype=bool)
 
@@ -159,6 +178,9 @@ def best_threshold(mined: MinedPairs, gold: Gold) -> float:
     Args:
         mined: mined pairs in descending order of score.
         gold: the true pairs.
+
+    Returns:
+        The threshold.
 
     Raises:
         InputError: if no pair has a finite score.
@@ -182,6 +204,10 @@ def best_threshold(mined: MinedPairs, gold: Gold) -> float:
 
 def threshold_curve(mined: MinedPairs, gold: Gold) -> dict[str, list[float]]:
     """Compute precision and recall at up to 200 thresholds.
+
+    Args:
+        mined: mined pairs in descending order of score.
+        gold: the true pairs.
 
     Returns:
         Thresholds, and the precision and recall, in percent, of the pairs at or above each
@@ -208,6 +234,9 @@ def f1_outcomes(mined: MinedPairs, gold: Gold, sentences: int) -> dict[str, Outc
         mined: the pairs to evaluate.
         gold: the true pairs.
         sentences: number of source sentences, which are the units.
+
+    Returns:
+        Outcomes by name.
     """
     # The paired bootstrap draws source sentences, so the counts are summed by source sentence.
     hits = np.bincount(mined.source[correct(mined, gold)], minlength=sentences)
@@ -222,6 +251,9 @@ def f1_outcomes(mined: MinedPairs, gold: Gold, sentences: int) -> dict[str, Outc
 
 def distinct_sentences(text: Text) -> tuple[Text, np.ndarray, np.ndarray]:
     """Remove repeated sentences, in the same way as LASER (source/mine_bitexts.py, line 41).
+
+    Args:
+        text: N sentences.
 
     Returns:
         The U distinct sentences in order of appearance, their rows in the text [U], and whether
@@ -256,7 +288,15 @@ class BuccMining:
         return self.k or 4, self.margin or "ratio", self.retrieval or "max"
 
     def mine(self, part: MiningSet, encoder: Encoder) -> MinedPairs:
-        """Mine the sentence pairs of one split, in descending order of score."""
+        """Mine the sentence pairs of one split, in descending order of score.
+
+        Args:
+            part: the sentences of the split.
+            encoder: encoder of both sides.
+
+        Returns:
+            The pairs, by indices of sentences.
+        """
         if not self.unify:
             return self._mine(part.source, part.target, encoder)
         source, source_rows, source_is_unique = distinct_sentences(part.source)
@@ -278,7 +318,14 @@ class BuccMining:
         )
 
     def settings(self, part: MiningSet) -> dict[str, Any]:
-        """Return the mining settings of a score, for its signature."""
+        """Return the mining settings of a score, for its signature.
+
+        Args:
+            part: the sentences of the split.
+
+        Returns:
+            The settings by name.
+        """
         k, margin, retrieval = self.mining_options
         settings = {"metric": f"margin-{margin}", "norm": "l2", "k": k, "retrieval": retrieval}
         if self.unify:
@@ -420,6 +467,9 @@ class Bucc(BuccMining, Protocol):
     def parts(self) -> tuple[str, ...]:
         """Return the names of the splits that the form uses. The last one is evaluated.
 
+        Returns:
+            The names, such as `training` and `test`.
+
         Raises:
             InputError: if an option does not apply to the form.
         """
@@ -451,7 +501,15 @@ class Bucc(BuccMining, Protocol):
         return learn_part, part
 
     def score(self, sets: Sequence[MiningSet], encoder: Encoder) -> Score:
-        """Score the last split of one language pair, and write its mined pairs if requested."""
+        """Score the last split of one language pair, and write its mined pairs if requested.
+
+        Args:
+            sets: the splits of the pair, in the order of `parts`.
+            encoder: encoder to score.
+
+        Returns:
+            The score of the last split.
+        """
         *train, part = sets
         if self.form.startswith("mteb"):
             return score_as_mteb(part, encoder, self.form)
@@ -462,7 +520,13 @@ class Bucc(BuccMining, Protocol):
 
 
 def write_pairs(path: str, part: MiningSet, mined: MinedPairs) -> None:
-    """Write the score and the two identifiers of each mined pair, best pairs first."""
+    """Write the score and the two identifiers of each mined pair, best pairs first.
+
+    Args:
+        path: file to write.
+        part: the split.
+        mined: mined pairs in descending order of score.
+    """
     scores = mined.scores.tolist()
     source_ids = [part.source_ids[row] for row in mined.source.tolist()]
     target_ids = [part.target_ids[row] for row in mined.target.tolist()]

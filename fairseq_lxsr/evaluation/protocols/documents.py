@@ -119,6 +119,12 @@ def without_copyright(labelled: Labelled) -> Labelled:
 
     LASER's code applies the same two patterns to all splits (tasks/mldoc/mldoc.sh, lines 60 and
     61).
+
+    Args:
+        labelled: documents and their labels.
+
+    Returns:
+        The documents without them, with the same labels.
     """
     lines = []
     for line in labelled.text.lines:
@@ -153,7 +159,11 @@ class Titles(TransferProtocol):
     strip_copyright = False
 
     def texts(self) -> dict[str, dict[str, Labelled]]:
-        """Read the splits of every language; see `read_language`."""
+        """Read the splits of every language; see `read_language`.
+
+        Returns:
+            Documents by language, then by split.
+        """
         train_langs = self.train_langs or self.langs
         texts = {}
         for language in dict.fromkeys([*self.langs, *train_langs]):

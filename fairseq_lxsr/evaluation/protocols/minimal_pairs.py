@@ -42,6 +42,9 @@ def swapped(sentence: str) -> str | None:
 
     The altered sentence contains the same words.
 
+    Args:
+        sentence: an English sentence.
+
     Returns:
         The altered sentence, or None if the sentence has no such nouns.
     """
@@ -60,6 +63,9 @@ def swapped(sentence: str) -> str | None:
 def negated(sentence: str) -> str | None:
     """Insert `not` after the first auxiliary verb of a statement.
 
+    Args:
+        sentence: an English sentence.
+
     Returns:
         The altered sentence, or None for a question or a sentence without an auxiliary.
     """
@@ -71,6 +77,9 @@ def negated(sentence: str) -> str | None:
 
 def renumbered(sentence: str) -> str | None:
     """Replace the first number with another one that has the same number of digits.
+
+    Args:
+        sentence: a sentence in any language.
 
     Returns:
         The altered sentence, or None if it contains no number.
@@ -105,7 +114,14 @@ class Changed:
 
 
 def change(english: Sequence[str]) -> dict[str, Changed]:
-    """Apply every rule to every sentence, and return the altered sentences by rule."""
+    """Apply every rule to every sentence, and return the altered sentences by rule.
+
+    Args:
+        english: English sentences.
+
+    Returns:
+        For each rule, the sentences that it applies to, and what it makes of them.
+    """
     pairs = {name: Changed([], []) for name in RULES}
     for row, sentence in enumerate(english):
         for name, rule in RULES.items():
@@ -237,7 +253,14 @@ def _check_english(pairs: Sequence[tuple[str, str]]) -> None:
 
 
 def write_pairs(path: str, foreign: Text, english: Text, pairs: Mapping[str, Changed]) -> None:
-    """Write rule, translation, English sentence and altered sentence, separated by tabs."""
+    """Write rule, translation, English sentence and altered sentence, separated by tabs.
+
+    Args:
+        path: file to write.
+        foreign: translations.
+        english: English sentences.
+        pairs: altered sentences, from `change`.
+    """
     with atomic_write(path) as stream:
         for rule, changed in pairs.items():
             for row, sentence in zip(changed.rows, changed.sentences, strict=True):

@@ -27,6 +27,9 @@ def weighted_scores(gold: IntArray, retrieved: IntArray) -> dict[str, Outcomes]:
     Args:
         gold: gold target of every source sentence [N].
         retrieved: retrieved target of every source sentence [N].
+
+    Returns:
+        Outcomes by name, each [N].
     """
     classes = int(max(gold.max(), retrieved.max())) + 1
     gold_counts = np.bincount(gold, minlength=classes)

@@ -14,14 +14,16 @@ import numpy as np
 
 from fairseq_lxsr.embeddings import Encoder, embed
 from fairseq_lxsr.errors import InputError, say
+from fairseq_lxsr.evaluation.named_sets import find_file
 from fairseq_lxsr.evaluation.passage_sets import (
-    PassageFiles,
     PassageSet,
     beir_files,
+    read_codes,
     read_passage_set,
     read_xquad,
     xquad_file,
 )
+from fairseq_lxsr.evaluation.pools import Pool, make_pool
 from fairseq_lxsr.evaluation.protocols.protocol import (
     Plan,
     Protocol,
@@ -31,7 +33,14 @@ from fairseq_lxsr.evaluation.protocols.protocol import (
 from fairseq_lxsr.evaluation.score import Outcomes, Score, as_units, from_hits, text_and_model
 from fairseq_lxsr.evaluation.texts import rank
 from fairseq_lxsr.files.lines import is_blank
-from fairseq_lxsr.options import FILE_NAME, ON_LONG, PASSAGE_METRICS, option
+from fairseq_lxsr.options import (
+    FILE_NAME,
+    ON_LONG,
+    PASSAGE_METRICS,
+    POOLS,
+    at_least,
+    option,
+)
 from fairseq_lxsr.search.corpus import CorpusIndex
 from fairseq_lxsr.search.lexical import LexicalIndex, Postings
 from fairseq_lxsr.search.passages import PassageRanker
@@ -57,6 +66,9 @@ def ranking_outcomes(
         retrieved: row indices of passages, best first [Q, K]; -1 marks a missing passage. The first
             10 are scored.
         relevant: for each query, maps row indices of relevant passages to their grades [Q].
+
+    Returns:
+        Outcomes by name, each [Q].
     """
     discounts = 1 / np.log2(np.arange(2, DEPTH + 2))
     values: dict[str, list[float]] = {"MRR@10": [], "R@1": [], "R@10": [], "nDCG@10": []}
@@ -150,10 +162,13 @@ class Passages(Protocol):
     """MRR@10, R@1, R@10 and nDCG@10 of the passages retrieved for each query."""
 
     queries: str | None = option(
-        "queries: id<TAB>text, or BEIR's queries.jsonl", None, FILE_NAME, metavar="FILE"
+        "queries: id<TAB>text, or BEIR's queries.jsonl; {lang} in the name stands for the language",
+        None,
+        FILE_NAME,
+        metavar="FILE",
     )
     passages: str | None = option(
-        "passages: id<TAB>text, or BEIR's corpus.jsonl",
+        "passages: id<TAB>text, or BEIR's corpus.jsonl; {lang} in the name stands for the language",
         None,
         FILE_NAME,
         metavar="FILE",
@@ -176,10 +191,22 @@ class Passages(Protocol):
         "name of a public test set, whose files and languages are known", None, ("xquad",)
     )
     lang_pairs: str | None = option(
-        "languages of queries and passages, for example en-de; with --dataset also several: "
-        "en-en,en-de",
+        "languages of queries and passages, for example en-de; with --dataset or {lang} also "
+        "several: en-en,en-de",
         None,
         metavar="PAIRS",
+    )
+    pool: str | None = option(
+        "one collection of all languages of --lang-pairs, with each query in a random one of them: "
+        "each passage in a random language (one), or in all languages, where any copy counts (all)",
+        None,
+        POOLS,
+    )
+    seed: int = option("random seed of --pool (default: 1)", 1, at_least(0))
+    codes: bool = option(
+        "instead of --queries and --relevant: each word with a digit that only one passage has is "
+        "a query, and this passage is relevant",
+        False,
     )
     distractors: str | None = option(
         "additional passages that are not relevant to any query, one per line",
@@ -203,71 +230,146 @@ class Passages(Protocol):
     )
 
     def prepare(self) -> Plan:
-        files = self._files()
         pairs = [("", "")]
         if self.lang_pairs:
             pairs = parse_lang_pairs(self.lang_pairs, both_directions=False)
-        if not self.dataset and len(pairs) > 1:
-            raise InputError(
-                f"--lang-pairs {self.lang_pairs}: {len(pairs)} pairs for one set of passages; "
-                "specify one pair"
-            )
+        files = {pair: self._files(pair, pairs) for pair in pairs}
         paths: list[str | Path] = []
-        if files:
-            paths += files
-        else:
-            for pair in pairs:
-                paths += [xquad_file(str(self.data), language) for language in pair]
+        for names in files.values():
+            paths += names
         if self.distractors:
             paths.append(self.distractors)
 
         def measure(encoder: Encoder) -> Iterator[list[Score]]:
-            for pair in pairs:
-                if files:
-                    test = read_passage_set(files, pair)
-                else:
-                    test = read_xquad(str(self.data), pair)
+            for test in self._tests(files):
                 if self.distractors:
                     test = test.with_distractors(self.distractors)
                 # Long texts are counted for each list of scores. The metrics are in separate
                 # lists, because BM25 does not encode any text.
                 for metric in self.metric:
-                    yield [self.score(test, encoder, metric)]
+                    yield self.scores(test, encoder, metric)
 
         return Plan(measure, paths)
 
-    def _files(self) -> PassageFiles | None:
-        """Return the files of queries, passages and relevant pairs; None if --dataset is given."""
-        has_files = bool(self.queries or self.passages or self.relevant)
+    def _files(
+        self, pair: tuple[str, str], pairs: Sequence[tuple[str, str]]
+    ) -> Sequence[str | Path]:
+        """Find the files of a language pair.
+
+        Returns:
+            The questions and paragraphs of XQuAD, the passages with codes, or `PassageFiles`.
+        """
+        names = (self.queries, self.passages, self.relevant)
+        if self.pool and not self.lang_pairs:
+            raise InputError(f"--pool {self.pool} requires --lang-pairs, for example en-en,de-de")
+        if self.codes:
+            alternatives = (self.queries, self.relevant, self.data, self.dataset, self.pool)
+            if not self.passages or self.distractors or any(alternatives):
+                raise InputError(
+                    "--codes requires --passages, and cannot be combined with --queries, "
+                    "--relevant, --data, --dataset, --pool and --distractors"
+                )
+            return [_file_of(self.passages, pair[1], pairs, 1)]
         if self.dataset:
-            if not (self.data and self.lang_pairs) or has_files:
+            if not (self.data and self.lang_pairs) or any(names):
                 raise InputError(
                     f"--dataset {self.dataset} requires --data FOLDER and --lang-pairs, and cannot "
                     "be combined with --queries, --passages and --relevant"
                 )
-            return None
-        if self.data and not has_files:
-            return beir_files(self.data)
+            return [xquad_file(self.data, language) for language in pair]
+        if self.data and not any(names):
+            beir = beir_files(self.data)
+            return [
+                _file_of(str(beir[0]), pair[0], pairs, 0),
+                _file_of(str(beir[1]), pair[1], pairs, 1),
+                beir[2],
+            ]
         if self.data or not (self.queries and self.passages and self.relevant):
             raise InputError(
                 "specify either --queries, --passages and --relevant, or --data FOLDER"
             )
-        return self.queries, self.passages, self.relevant
+        return [
+            _file_of(self.queries, pair[0], pairs, 0),
+            _file_of(self.passages, pair[1], pairs, 1),
+            self.relevant,
+        ]
 
-    def score(self, test: PassageSet, encoder: Encoder, metric: str) -> Score:
-        """Score an encoder on one test set with one metric."""
+    def _tests(self, files: Mapping[tuple[str, str], Sequence[str | Path]]) -> Iterator[PassageSet]:
+        """Read the test set of each language pair; with --pool, make one of them all."""
+        tests = (self._read(pair, names) for pair, names in files.items())
+        if self.pool:
+            yield make_pool(list(tests), self.pool, self.seed)
+        else:
+            yield from tests
+
+    def _read(self, pair: tuple[str, str], files: Sequence[str | Path]) -> PassageSet:
+        if self.codes:
+            return read_codes(files[0], pair)
+        if self.dataset:
+            return read_xquad(str(self.data), pair)
+        return read_passage_set((files[0], files[1], files[2]), pair)
+
+    def scores(self, test: PassageSet, encoder: Encoder, metric: str) -> list[Score]:
+        """Score an encoder on one test set with one metric.
+
+        Args:
+            test: queries, passages and relevant pairs.
+            encoder: encoder to score.
+            metric: one of `PASSAGE_METRICS`.
+
+        Returns:
+            One score; for a pool `one`, one for each of its parts.
+        """
+        retrieved = retrieve(test, encoder, metric)
+        if not isinstance(test, Pool):
+            outcomes = ranking_outcomes(retrieved, test.relevant)
+            return [self._score(test, encoder, metric, outcomes)]
+        if test.kind == "all":
+            outcomes = ranking_outcomes(test.first_copies(retrieved), test.relevant)
+            outcomes["same-language@1"] = Outcomes(test.has_same_language(retrieved))
+            return [self._score(test, encoder, metric, outcomes)]
+        scores = []
+        for part, rows in test.parts():
+            outcomes = ranking_outcomes(retrieved[rows], part.relevant)
+            scores.append(self._score(part, encoder, metric, outcomes))
+        return scores
+
+    def _score(
+        self, test: PassageSet, encoder: Encoder, metric: str, outcomes: dict[str, Outcomes]
+    ) -> Score:
         model = encoder.fingerprint
         if metric == "bm25":
             model = metric
         settings: dict[str, Any] = {"dataset": self.dataset} if self.dataset else {}
-        settings |= {
-            "metric": PASSAGE_METRICS[metric],
-            "queries": len(test.queries),
-            "passages": len(test.passages),
-            "distractors": test.distractors,
-            "relevant": len(test.pairs),
-            **test.exceptions,
-        }
+        settings["metric"] = PASSAGE_METRICS[metric]
+        if self.codes:
+            settings["made"] = "codes"
+        settings |= test.settings
         settings |= text_and_model(model, test.queries.lines, test.passages.lines, test.pairs)
-        outcomes = ranking_outcomes(retrieve(test, encoder, metric), test.relevant)
         return from_hits("passages", test.task, outcomes, settings)
+
+
+def _file_of(name: str, language: str, pairs: Sequence[tuple[str, str]], side: int) -> str | Path:
+    """Return the file of a language.
+
+    Args:
+        name: name of a file, in which {lang} stands for the language.
+        language: language of the file.
+        pairs: all language pairs.
+        side: 0 for a file of queries, 1 for passages.
+
+    Raises:
+        InputError: if a name without {lang} stands for files of several languages, there is no
+            language for {lang}, or no such file.
+    """
+    languages = {pair[side] for pair in pairs}
+    if "{lang}" not in name:
+        if len(languages) > 1:
+            raise InputError(
+                f"{name}: one file for {len(languages)} languages of --lang-pairs; write {{lang}} "
+                "in place of the language in its name, or specify one language"
+            )
+        return name
+    if not language:
+        raise InputError(f"{name}: no language for {{lang}}; specify --lang-pairs")
+    return find_file(name, language)

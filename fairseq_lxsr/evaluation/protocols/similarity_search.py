@@ -45,6 +45,9 @@ def error_rate(
             identical to the translation is not an error. None if all sentences differ.
         reranker: if given, ranks the target sentences instead of the protocol's metric.
 
+    Returns:
+        Outcomes [N]: 1 for each error, otherwise 0.
+
     Raises:
         InputError: if the embeddings do not match, or there are too few.
     """
@@ -67,7 +70,12 @@ def error_rate(
 
 
 def check_enough_for_margin(protocol: str, pairs: int) -> None:
-    """Check that every sentence has enough neighbours for the margin."""
+    """Check that every sentence has enough neighbours for the margin.
+
+    Args:
+        protocol: `tatoeba` or `xsim`.
+        pairs: number of sentence pairs.
+    """
     if pairs < XSIM_NEIGHBOURS:
         raise InputError(
             f"found {pairs} sentence pairs; expected at least {XSIM_NEIGHBOURS} for {protocol}: "

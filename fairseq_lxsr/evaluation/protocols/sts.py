@@ -63,6 +63,9 @@ def read_rated(
         languages: languages of the first and the second sentences.
         columns: one-based columns of the first sentence, the second sentence and the rating.
 
+    Returns:
+        The pairs and their ratings.
+
     Raises:
         InputError: if a line is invalid, there are too few pairs, or all ratings are equal.
     """
@@ -164,7 +167,14 @@ def _unit_length(rows: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def ranks(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Rank numbers [N], from 1 for the smallest. Equal numbers get their mean rank, as in SciPy."""
+    """Rank numbers [N], from 1 for the smallest. Equal numbers get their mean rank, as in SciPy.
+
+    Args:
+        x: numbers to rank.
+
+    Returns:
+        Ranks [N].
+    """
     _, place, counts = np.unique(x, return_inverse=True, return_counts=True)
     last = counts.cumsum()
     return (last - (counts - 1) / 2)[place]
@@ -183,6 +193,9 @@ def correlations(
         second: embeddings of the second sentences [N, D].
         scores: ratings [N].
 
+    Returns:
+        Outcomes by name.
+
     Raises:
         InputError: if all cosine similarities or all ratings are equal.
     """
@@ -200,7 +213,15 @@ def correlations(
 
 
 def score_rated(rated: Rated, encoder: Encoder) -> Score:
-    """Compute the correlations for rated pairs."""
+    """Compute the correlations for rated pairs.
+
+    Args:
+        rated: the rated pairs.
+        encoder: encoder to score.
+
+    Returns:
+        The score.
+    """
     outcomes = correlations(embed(encoder, rated.first), embed(encoder, rated.second), rated.scores)
     settings = {"metric": "cosine", "ties": "mean-rank", "pairs": len(rated.scores)}
     ratings = [str(score) for score in rated.scores]
@@ -210,7 +231,14 @@ def score_rated(rated: Rated, encoder: Encoder) -> Score:
 
 
 def three_columns(text: str) -> tuple[int, ...]:
-    """Parse --columns, for example 6,7,5. Used as argparse's `type=` argument."""
+    """Parse --columns, for example 6,7,5. Used as argparse's `type=` argument.
+
+    Args:
+        text: three numbers from 1, with commas between them.
+
+    Returns:
+        The numbers.
+    """
     try:
         first, second, score = (int(at_least(1)(part)) for part in text.split(","))
     except (argparse.ArgumentTypeError, ValueError):

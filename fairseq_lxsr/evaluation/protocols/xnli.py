@@ -87,6 +87,9 @@ def read_nli_pairs(data: str, language: str, split: str) -> NliPairs:
         language: language of the text.
         split: train, dev or test.
 
+    Returns:
+        Premises, hypotheses and labels.
+
     Raises:
         InputError: if a file is missing, a line is invalid, or a file does not contain the
             language.
@@ -195,7 +198,11 @@ class Xnli(TransferProtocol):
     preset: str = option("classifier settings (default: laser)", "laser", XNLI_PRESETS)
 
     def texts(self) -> dict[str, dict[str, NliPairs]]:
-        """Read the test split in every language, and train and dev in the training language."""
+        """Read the test split in every language, and train and dev in the training language.
+
+        Returns:
+            NLI pairs by language, then by split.
+        """
         texts = {}
         for language in self.langs:
             texts[language] = {"test": read_nli_pairs(self.data, language, "test")}

@@ -71,6 +71,9 @@ def read_augmented(
         sentences: text file of the hard negatives, one per line; None uses the JSON keys.
         language: language of the sentences.
 
+    Returns:
+        The hard negatives, with their types and original sentences.
+
     Raises:
         InputError: if the file is invalid, or there are too few or too many error types.
     """
@@ -120,6 +123,9 @@ def error_outcomes(
             candidates are the target sentences, followed by the hard negatives.
         target: translations of the source sentences [N].
         augmented: hard negatives.
+
+    Returns:
+        Outcomes by name, each [N]: 1 for each error, otherwise 0.
     """
     candidates = [*target, *augmented.text.lines]
     types = [
@@ -213,6 +219,12 @@ class XsimPlusPlus(AlignedProtocol):
 
     def augmented_files(self, language: str) -> tuple[str, str | None]:
         """Return the files with the error types and hard negatives of a language.
+
+        Args:
+            language: language of the hard negatives.
+
+        Returns:
+            The JSON file, and the text file or None.
 
         Raises:
             InputError: if neither --error-types nor --dataset is given.

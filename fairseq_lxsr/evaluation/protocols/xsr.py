@@ -70,6 +70,9 @@ def select(
         files: names of the files, for messages and external embeddings.
         lowercase: whether to convert the sentences to lower case.
 
+    Returns:
+        The selected pairs.
+
     Raises:
         InputError: if fewer than 10 pairs are left.
     """
@@ -129,6 +132,9 @@ def precision_at(
         metric: ranking metric; see `texts.rank`.
         seed: random seed for ordering candidates with equal scores.
         reranker: if given, ranks the candidates instead of the metric.
+
+    Returns:
+        Outcomes by name: 1 for each query whose translation is among the first, otherwise 0.
     """
     order = np.random.default_rng(seed).permutation(len(candidates))
     if reranker:
@@ -177,7 +183,15 @@ class SentenceRetrieval(RerankOption, AlignedText, Protocol):
         return Plan(measure, paths)
 
     def scores(self, texts: RetrievalSet, encoder: Encoder) -> list[Score]:
-        """Score an encoder in both directions of one language pair."""
+        """Score an encoder in both directions of one language pair.
+
+        Args:
+            texts: the sentence pairs.
+            encoder: encoder to score.
+
+        Returns:
+            A score for each direction.
+        """
         default_metrics = ("nn",) if self.rerank else tuple(RANKING_METRICS)
         metrics = self.metric or default_metrics
         reranker = find_reranker(encoder, self)

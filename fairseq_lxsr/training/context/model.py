@@ -18,6 +18,7 @@ from fairseq_lxsr.options import option
 from fairseq_lxsr.training.criterion import SummedCriterion, log_means
 from fairseq_lxsr.training.model_options import (
     TransformerOptions,
+    initialize_branches,
     register_presets,
     transformer_preset,
     transformer_sizes,
@@ -67,7 +68,9 @@ class ContextTransformerModel(BaseFairseqModel):
     def build_model(cls, cfg: ContextTransformerConfig, task) -> "ContextTransformerModel":
         sizes = transformer_sizes(cfg, task.source_dictionary)
         config = TransformerConfig(**sizes, pooling=str(cfg.pooling))
-        return cls(config, cfg.cpu_precision)
+        model = cls(config, cfg.cpu_precision)
+        initialize_branches(model.encoder.layers, cfg)
+        return model
 
     def max_positions(self) -> int:
         return self.encoder.config.max_positions

@@ -27,6 +27,7 @@ from fairseq_lxsr.training.laser.translation import (
 from fairseq_lxsr.training.model_options import (
     INIT_WEIGHTS,
     TransformerOptions,
+    initialize_branches,
     register_presets,
     transformer_preset,
     transformer_sizes,
@@ -161,6 +162,7 @@ class TLaserModel(SentenceTranslationModel):
         decoder = TLaserDecoder(dictionary, len(task.languages), cfg)
         if cfg.init_weights == "released":
             _initialize_as_released(network, decoder)
+        initialize_branches(network.layers, cfg)
         return cls(TranslationEncoder(dictionary, network), decoder, cfg.cpu_precision)
 
 

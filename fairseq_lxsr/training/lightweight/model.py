@@ -17,6 +17,7 @@ from fairseq_lxsr.training.lightweight.terms import Batch, Encoded, Term
 from fairseq_lxsr.training.model_options import (
     INIT_WEIGHTS,
     TransformerOptions,
+    initialize_branches,
     register_presets,
     transformer_preset,
     transformer_sizes,
@@ -109,6 +110,7 @@ class LxsrModel(BaseFairseqModel):
         encoder = TransformerSentenceEncoder(TransformerConfig(**sizes))
         if released:
             encoder.reset_as_released()
+        initialize_branches(encoder.layers, cfg)
         return cls(encoder, task.terms, cfg.cpu_precision)
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:

@@ -10,9 +10,10 @@ from conftest import COMPATIBILITY, lxsr_here, refused
 from golden_vectors import Vectors
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.embeddings import ModelFolder
+from fairseq_lxsr.embeddings import ModelFolder, Text
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.evaluation.passage_sets import read_passage_set, read_xquad
+from fairseq_lxsr.evaluation.passage_sets import read_codes, read_passage_set, read_xquad
+from fairseq_lxsr.evaluation.pools import Pool, make_pool
 from fairseq_lxsr.evaluation.protocols.passages import Passages, ranking_outcomes
 from fairseq_lxsr.evaluation.score import read_scores
 from fairseq_lxsr.options import PASSAGE_METRICS
@@ -218,6 +219,144 @@ def test_xquad_within_and_across_languages(tmp_path):
     assert read_xquad(str(tmp_path), ("en", "en")).passages.lines == ["a dog", "a cat"]
 
 
+# -- collections of several languages
+
+LANGUAGES = ("en", "de", "fr")
+
+
+def write_languages(folder) -> dict[str, str]:
+    """Write three passages and their queries in three languages, and return the options."""
+    topics = {"dog": "1", "rain": "2", "cat": "3"}
+    for language in LANGUAGES:
+        queries = [(f"q{number}", f"{language} {topic}") for topic, number in topics.items()]
+        passages = [(f"p{number}", f"{language} the {topic}") for topic, number in topics.items()]
+        write_tsv(folder / f"q.{language}.tsv", queries)
+        write_tsv(folder / f"p.{language}.tsv", passages[::-1] if language == "fr" else passages)
+    write_tsv(folder / "r.tsv", [(f"q{number}", f"p{number}") for number in topics.values()])
+    return {
+        "queries": str(folder / "q.{lang}.tsv"),
+        "passages": str(folder / "p.{lang}.tsv"),
+        "relevant": str(folder / "r.tsv"),
+        "lang_pairs": "en-en,de-de,fr-fr",
+    }
+
+
+def by_topic(text: str) -> list[float]:
+    """Return the vector of a text: the topic counts, the language only separates equal topics."""
+    language, *_, topic = text.split()
+    vector = [0.0] * 6
+    vector[("dog", "rain", "cat").index(topic)] = 1.0
+    vector[3 + LANGUAGES.index(language)] = 0.1
+    return vector
+
+
+@pytest.fixture
+def topics():
+    texts = [f"{language} {topic}" for language in LANGUAGES for topic in ("dog", "rain", "cat")]
+    texts += [text.replace(" ", " the ") for text in texts]
+    return Vectors({text: by_topic(text) for text in texts})
+
+
+def test_each_passage_of_a_pool_is_in_one_language(tmp_path):
+    options = write_languages(tmp_path)
+    sets = []
+    for language in LANGUAGES:
+        names = [options[name].replace("{lang}", language) for name in ("queries", "passages")]
+        sets.append(read_passage_set((*names, options["relevant"]), (language, language)))
+    pool = make_pool(sets, "one", seed=2)
+    # The passages are in the order of the first language, also those of the French file.
+    assert [text.split()[-1] for text in pool.passages.lines] == ["dog", "rain", "cat"]
+    assert [text[:2] for text in pool.passages.lines] == pool.passage_languages
+    assert [text[:2] for text in pool.queries.lines] == pool.query_languages
+    assert pool.relevant == [{0: 1.0}, {1: 1.0}, {2: 1.0}]
+    assert make_pool(sets, "one", seed=2) == pool
+    draws = {tuple(make_pool(sets, "one", seed).passages.lines) for seed in range(20)}
+    assert len(draws) > 5
+
+
+def test_queries_of_a_pool_are_scored_by_whether_the_passage_is_in_their_language(tmp_path, topics):
+    # One language of queries, so that those with an English passage are known.
+    options = write_languages(tmp_path) | {"lang_pairs": "en-en,en-de"}
+    protocol = Passages(**options, pool="one", seed=5)
+    # "en rain" has the vector of "cat", so that its passage is second or third.
+    topics.vectors["en rain"] = [0, 0.5, 1, 0, 0, 0]
+    [scores] = protocol.plan().measure(topics)
+    same, two = scores
+    assert (same.task, two.task) == ("same language", "two languages")
+    assert same.settings["queries"] + two.settings["queries"] == 3
+    hits = same.outcomes["MRR@10"].hits + two.outcomes["MRR@10"].hits
+    assert sorted(hits) == [0.5, 1, 1]
+    assert "|pool:one|languages:en->en,de|seed:5|queries:" in same.signature
+
+
+def test_any_copy_counts_in_a_pool_of_all_languages(tmp_path, topics):
+    options = write_languages(tmp_path) | {"lang_pairs": "en-de,en-en,en-fr"}
+    # The nearest passage is the German copy of another topic, the next ones are right.
+    topics.vectors["en rain"] = [1, 0.99, 0, 0, 0.2, 0]
+    [[score]] = Passages(**options, pool="all").plan().measure(topics)
+    assert score.task == "any language"
+    assert score.settings["passages"] == 9
+    assert score.outcomes["R@1"].hits == [1, 0, 1]
+    assert score.outcomes["R@10"].hits == [1, 1, 1]
+    assert score.outcomes["same-language@1"].hits == [1, 0, 1]
+
+
+def test_copies_of_a_passage_count_once():
+    text = Text(["a"])
+    pool = Pool(text, text, [], kind="all", passage_languages=["en", "en", "de", "de"])
+    first_copies = pool.first_copies(np.array([[3, 1, 0, 4, -1, 2]]))
+    # Row 4 is a distractor.
+    assert first_copies.tolist() == [[1, -1, 0, 4, -1, -1]]
+
+
+def test_languages_of_a_pool_have_the_same_identifiers(tmp_path, topics):
+    options = write_languages(tmp_path)
+    write_tsv(tmp_path / "p.de.tsv", [("p1", "de the dog"), ("p2", "x"), ("p3", "x"), ("p9", "x")])
+    with pytest.raises(InputError, match=r"p\.en\.tsv and .*p\.de\.tsv: identifier 'p9'"):
+        list(Passages(**options, pool="one").plan().measure(topics))
+
+
+def test_xquad_in_a_pool(tmp_path):
+    write_xquad(tmp_path, "en", ["a dog", "a cat"])
+    write_xquad(tmp_path, "de", ["ein Hund", "eine Katze"], order=(1, 0))
+    sets = [read_xquad(str(tmp_path), (language, language)) for language in ("en", "de")]
+    pool = make_pool(sets, "all", seed=1)
+    assert pool.passages.lines == ["a dog", "a cat", "ein Hund", "eine Katze"]
+    assert pool.relevant == [{0: 1.0}, {1: 1.0}]
+
+
+# -- codes
+
+
+def test_codes_are_words_with_a_digit_that_one_passage_has(tmp_path):
+    write_tsv(
+        tmp_path / "p.tsv",
+        [
+            ("1", "Part AX-55-210, 12 in stock (see 4.5)."),
+            ("2", "Part ax-55-211, 12 in stock"),
+            ("3", "AX-55-211 在2007年 since"),
+        ],
+    )
+    test = read_codes(tmp_path / "p.tsv")
+    assert test.queries.lines == ["AX-55-210", "4.5", "2007"]
+    assert test.relevant == [{0: 1.0}, {0: 1.0}, {2: 1.0}]
+
+
+def test_codes_are_measured(tmp_path, packaged):
+    lines = [(str(number), f"Part no. AX-{number}, steel") for number in range(100, 120)]
+    write_tsv(tmp_path / "p.tsv", lines)
+    protocol = Passages(passages=str(tmp_path / "p.tsv"), codes=True, metric=("bm25",))
+    [[score]] = protocol.plan().measure(ModelFolder(packaged))
+    assert score.values["R@1"] == 100
+    assert "|made:codes|queries:20|" in score.signature
+
+
+def test_a_collection_without_codes_is_refused(tmp_path):
+    write_tsv(tmp_path / "p.tsv", [("1", "a dog"), ("2", "a cat")])
+    with pytest.raises(InputError, match=r"p\.tsv: no codes"):
+        read_codes(tmp_path / "p.tsv")
+
+
 def test_command_with_distractors(tmp_path):
     write_xquad(tmp_path, "en", ["one red dog sees the cat", "two blue mice hear a horse"])
     (tmp_path / "more.txt").write_text("three birds\nfour fish\n")
@@ -264,7 +403,11 @@ def test_invalid_options(files, tmp_path):
         (["--queries", files[0]], "--passages", "--data"),
         ([*three, "--data", tmp_path], "--data"),
         (["--data", tmp_path], "queries.jsonl", tmp_path),
-        ([*three, "--lang-pairs", "en-fr,en-de"], "--lang-pairs", "2"),
+        ([*three, "--lang-pairs", "en-fr,en-de"], "p.tsv", "2", "{lang}"),
+        ([*three, "--pool", "one"], "--pool one", "--lang-pairs"),
+        ([*three, "--codes"], "--codes", "--queries"),
+        (["--codes"], "--codes", "--passages"),
+        (["--codes", "--passages", "p.{lang}.tsv"], "p.{lang}.tsv", "--lang-pairs"),
         (["--dataset", "xquad"], "--data", "--lang-pairs"),
         (["--dataset", "xquad", "--data", tmp_path, "--lang-pairs", "en-xx"], "xquad.en.json"),
         ([*three, "--metric", "bm26"], "bm26", "bm25"),

@@ -5,9 +5,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fairseq.logging import metrics
+from pair_batches import Words
 
 from fairseq_lxsr import losses
-from fairseq_lxsr.training.context.model import SentContextLoss
+from fairseq_lxsr.training.context.model import (
+    ContextTransformerConfig,
+    ContextTransformerModel,
+    SentContextLoss,
+)
 
 
 @pytest.mark.parametrize(
@@ -26,3 +31,24 @@ def test_means_per_sample_of_the_loss_of_the_stage(mined, loss):
     assert values["loss"] == pytest.approx(loss(scores, labels).item() / 4, abs=1e-3)
     assert values.get("accuracy", 0.75) == 0.75
     assert sorted(criterion.metrics) == sorted(values)  # those of validation
+
+
+def test_branches_may_start_at_zero():
+    def build(branches):
+        cfg = ContextTransformerConfig(
+            encoder_embed_dim=8, encoder_attention_heads=2, encoder_layers=2
+        )
+        cfg.max_positions = 20
+        cfg.init_branches = branches
+        dictionary = Words(30)
+        torch.manual_seed(0)
+        task = SimpleNamespace(source_dictionary=dictionary)
+        return ContextTransformerModel.build_model(cfg, task).state_dict()
+
+    zero, random = build("zero"), build("random")
+    for name, value in random.items():
+        if name.endswith(("out_proj.weight", "fc2.weight")) and name.startswith("encoder."):
+            assert not zero[name].any()
+            assert value.any()
+        else:
+            assert torch.equal(zero[name], value), name

@@ -243,3 +243,16 @@ def test_where_values_are_dropped(kind, expected, batch):
     assert {
         module.p for name, module in model.named_modules() if name.rpartition(".")[2] == "dropout"
     } == {0.25}
+
+
+@pytest.mark.parametrize("kind", ["tlaser", "tlaser_released"])
+def test_branches_of_the_encoder_may_start_at_zero(kind):
+    zero, random = (
+        tiny(kind, init_branches=branches).state_dict() for branches in ("zero", "random")
+    )
+    for name, value in random.items():
+        if name.endswith(("out_proj.weight", "fc2.weight")) and name.startswith("encoder."):
+            assert not zero[name].any()
+            assert value.any()
+        else:
+            assert torch.equal(zero[name], value), name

@@ -287,6 +287,23 @@ def test_initial_weights_are_an_option_of_the_model():
         build_model(init_weights="released", gated=True)
 
 
+@pytest.mark.parametrize("options", [{}, {"gated": True}, {"init_weights": "released"}])
+def test_branches_may_start_at_zero(options):
+    models = []
+    for branches in ("zero", "random"):
+        torch.manual_seed(0)
+        models.append(build_model(init_branches=branches, **options).state_dict())
+    zero, random = models
+    for name, value in random.items():
+        if ".out_proj." in name or ".fc2." in name:
+            assert not zero[name].any()
+        elif name.endswith(".gates"):
+            assert (zero[name] == 1).all()
+        else:
+            assert torch.equal(zero[name], value), name
+    assert random["encoder.layers.1.fc2.weight"].any()
+
+
 def test_masked_targets_are_what_the_other_side_reads():
     plain, masked = make_batch(), make_batch(masked_targets=True)
     for side in ("source", "target"):
