@@ -206,9 +206,8 @@ def test_mining(toy_model, toy_work, test_text, tmp_path):
 
 
 def test_search(toy_model, test_text, tmp_path):
-    lxsr(
-        "index", "--model", toy_model, "--input", f"{test_text}.fr", "--output", tmp_path / "index"
-    )
+    text = ("--input", f"{test_text}.fr")
+    lxsr("index", "--model", toy_model, *text, "--output", tmp_path / "index", "--plain")
     first = next(read_lines(f"{test_text}.fr"))
     done = lxsr("search", "--index", tmp_path / "index", "--k", 2, first)
     assert done.stdout.splitlines()[:2] == [first, f"   1.00  {first}"]
