@@ -96,7 +96,9 @@ def test_models_with_layers_say_what_they_cut(layers, tmp_path, caplog):
     text.write_text(f"{LONG}\nthe dog\n{LONG} a\n", encoding="utf-8")
     index = tmp_path / "index"
     device = ("--device", "cpu")
-    done = lxsr_here("index", "--model", layers, "--input", text, "--output", index, *device)
+    done = lxsr_here(
+        "index", "--model", layers, "--input", text, "--output", index, "--plain", *device
+    )
     assert "truncated: 2" in done.stderr
     done = lxsr_here("search", "--index", index, LONG, *device)
     assert "truncated: 1" in done.stderr

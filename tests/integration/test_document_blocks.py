@@ -59,7 +59,9 @@ def pages() -> list[Path]:
             for part in item.values() if isinstance(item, dict) else item:
                 walk(part)
 
-    walk(yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"])
+    content = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    # Only mkdocs knows this tag, which is not needed here.
+    walk(yaml.safe_load(content.replace("!ENV", ""))["nav"])
     examples = sorted((ROOT / "examples").glob("*/README.md"))
     return [
         ROOT / "README.md",
