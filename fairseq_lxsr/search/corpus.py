@@ -561,7 +561,7 @@ class CorpusIndex:
         text = queries if isinstance(queries, Text) else Text(list(queries))
         if not len(text):
             return []
-        self._check_encoders(encode, reranker, ranker)
+        self._check_encoders(encode, reranker)
         embed = self._load_model() if encode is None else _embed_function(encode)
         embeddings = first_dimensions(embed(text), self.truncate_dim)
         check_directions(embeddings, text.where, zeros=True)
@@ -571,15 +571,16 @@ class CorpusIndex:
         ranking = Ranking(reranker=reranker)
         if stored.has_windows:
             ranker = ranker or find_passage_ranker(self._model if encode is None else encode)
+            # A teacher or student of the model shares its vectors, but not its word pieces.
+            if ranker and ranker.model != stored.model:
+                ranker = None
             ranking = Ranking(ranker, words=True, reranker=reranker)
         retrieval = Retrieval(stored, ranking)
         allowed = None if condition is None else stored.allowed(condition)
         matches = retrieval.search(text, embeddings, k, allowed)
         return _above(_hits(stored, retrieval, matches), score_threshold)
 
-    def _check_encoders(
-        self, encode: Any, reranker: Reranker | None = None, ranker: PassageRanker | None = None
-    ) -> None:
+    def _check_encoders(self, encode: Any, reranker: Reranker | None = None) -> None:
         if hasattr(encode, "fingerprint"):
             self.check_model(encode)
         if reranker and reranker.model != model_of(self.fingerprint):
@@ -587,12 +588,6 @@ class CorpusIndex:
                 f"{self.folder}: the index was built with model {self.fingerprint}, but the "
                 f"reranker uses model {reranker.model}, which has different word pieces; "
                 "search without reranking, or use the model of the index"
-            )
-
-        if ranker and ranker.model != model_of(self.fingerprint):
-            raise InputError(
-                f"{self.folder}: the index was built with model {self.fingerprint}, but the "
-                f"ranker uses model {ranker.model}; use the model of the index"
             )
 
     def mask(self, where: Where, name: str = "where") -> Mask:

@@ -290,8 +290,6 @@ class Retrieval:
             texts = iter(self.row_texts(joined_ranges(starts, counts)))
             return ranker.split_windows([list(islice(texts, n)) for n in counts.tolist()])
 
-        if ranker.model != self._stored.model:
-            return split(windows)
         pieces = self._stored.window_pieces(windows, split)
         ids = pieces.ids
         if len(ids) and not 0 <= ids.min() <= ids.max() < ranker.num_pieces:

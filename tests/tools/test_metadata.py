@@ -92,11 +92,12 @@ def test_the_licence_is_that_of_everything_in_the_wheel():
 )
 def test_the_size_of_the_installation_that_the_pages_name():
     """On disk, compiled as pip does: the libraries that are no extra, and this package."""
-    names = [
+    # A library has a requirement for each range of Python versions.
+    names = {
         re.split(r"[^\w-]", one)[0]
         for one in metadata.requires("fairseq-lxsr") or ()
         if "extra ==" not in one
-    ]
+    }
     files = [
         Path(one.locate_file(path))
         for one in map(metadata.distribution, names)
