@@ -517,10 +517,10 @@ class CorpusIndex:
         ranker: PassageRanker | None = None,
         score_threshold: float | None = None,
     ) -> Any:
-        """Find the k nearest sentences of each query, or the k best passages.
+        """Find the k best texts of each query.
 
-        An index of passages ranks them by the word pieces of the query if the model has a table of
-        pieces, and by cosine similarity otherwise.
+        A plain index ranks texts by cosine similarity. Otherwise words count too, and word pieces
+        if the model has a table of them; see `search.retrieval`.
 
         Args:
             queries: one sentence, or N sentences.
@@ -533,16 +533,16 @@ class CorpusIndex:
                 its own database; ids that are not in the index are ignored. Or a function that
                 takes an id and returns whether its sentence may be found; it is called for all ids.
                 None searches all sentences. To use the same ids in several searches, pass `mask`.
-            ranker: ranks the passages in an index of passages; None creates a ranker from `encode`,
-                if that is an encoder, or else from the model of the index.
+            ranker: compares word pieces, unless the index is plain; None creates a ranker from
+                `encode`, if that is an encoder, or from the model of the index if `encode` is None.
             score_threshold: minimum score of a hit, so that a question without an answer finds
                 nothing; None for any score. For values, see the page Search passages.
 
         Returns:
             A list of hits for each query, best first; for a single sentence, only its list. A
             list has fewer than k hits if the index has fewer than k sentences that may be found,
-            if an approximate index finds fewer, or if scores are below the threshold. It is empty
-            if the query has no known word.
+            or if scores are below the threshold. A query without a known word finds only texts
+            that share a word with it, and nothing in a plain index.
 
         Raises:
             InputError: if k is less than 1, if the model of `encode` or of the reranker
@@ -568,14 +568,8 @@ class CorpusIndex:
         condition = None if where is None else checked_where(where)
         # Another thread may edit this object meanwhile.
         stored = self._stored
-        ranking = Ranking(reranker=reranker)
-        if stored.has_windows:
-            ranker = ranker or find_passage_ranker(self._model if encode is None else encode)
-            # A teacher or student of the model shares its vectors, but not its word pieces.
-            if ranker and ranker.model != stored.model:
-                ranker = None
-            ranking = Ranking(ranker, words=True, reranker=reranker)
-        retrieval = Retrieval(stored, ranking)
+        encoder = self._model if encode is None else encode
+        retrieval = Retrieval(stored, _ranking(stored, encoder, ranker, reranker))
         allowed = None if condition is None else stored.allowed(condition)
         matches = retrieval.search(text, embeddings, k, allowed)
         return _above(_hits(stored, retrieval, matches), score_threshold)
@@ -616,6 +610,19 @@ class CorpusIndex:
             Cosines [N, k] in descending order, and rows [N, k]; see `vectors.search_index`.
         """
         return self._stored.neighbours(embeddings, k)
+
+
+def _ranking(
+    stored: IndexFolder, encoder: Any, ranker: PassageRanker | None, reranker: Reranker | None
+) -> Ranking:
+    """Return the parts of a score that an index supports."""
+    if not stored.has_windows:
+        return Ranking(reranker=reranker)
+    ranker = ranker or find_passage_ranker(encoder)
+    # A teacher or student of the model shares its vectors, but not its word pieces.
+    if ranker and ranker.model != stored.model:
+        ranker = None
+    return Ranking(ranker, words=True, reranker=reranker)
 
 
 def _hits(stored: IndexFolder, retrieval: Retrieval, matches: Matches) -> list[list[Hit]]:

@@ -352,8 +352,8 @@ class Edit:
         """Return the documents of a block with ids that are new, or have another text."""
         names = block.ids or []
         numbers = self.index.numbers
-        known = [numbers[name] for name in names if name in numbers]
-        stored = self.index.sentences(np.array(known, dtype=np.int64))
+        documents = [numbers[name] for name in names if name in numbers]
+        stored = self.index.sentences(np.array(documents, dtype=np.int64))
         changed_names: list[str] = []
         changed = Block([], [], [], changed_names, 0)
         for name, sentence, place in zip(names, block.sentences, block.places, strict=True):

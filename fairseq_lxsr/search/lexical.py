@@ -33,7 +33,7 @@ UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3041-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]+"
 )
 
-# Number of letters of a word that hybrid search compares.
+# Number of letters of a word that an index compares.
 PREFIX = 5
 # Sign before a term of an index whose accents were removed, and the weight of such a match.
 WITHOUT_ACCENTS = "~"
@@ -344,28 +344,33 @@ class LexicalIndex:
         terms = Counter(self._split(query))
         for term, repetitions in terms.items():
             # The first form is the term itself. Others do not change the weight of all terms.
-            total += self._add_form(term, repetitions, scores, shares)
+            documents, weight = self._add_form(term, repetitions, scores, shares)
+            total += weight
             for form, factor in self._forms(term)[1:]:
                 self._add_form(form, factor * repetitions, scores, shares)
             if any(map(str.isdigit, term)):
                 num_codes += 1
-                documents, _ = self._postings(term)
-                codes[documents] += np.float32(self._weight(documents))
+                codes[documents] += np.float32(weight)
         shares = np.minimum(shares / np.float32(max(total, 1e-9)), 1)
         # Divided by the weight of terms that occur nowhere, the largest.
         codes /= np.float32(max(num_codes, 1) * self._weight(np.empty(0, dtype=np.int64)))
         return scores / max(terms.total(), 1), shares, codes
 
-    def _add_form(self, form: str, factor: float, scores: FloatArray, shares: FloatArray) -> float:
-        """Add a term of the postings to the scores and shares [N]; return its weight."""
+    def _add_form(
+        self, form: str, factor: float, scores: FloatArray, shares: FloatArray
+    ) -> tuple[IntArray, float]:
+        """Add a term of the postings to the scores and shares [N].
+
+        Returns:
+            The documents with the term, and its weight.
+        """
         documents, counts = self._postings(form)
         weight = self._weight(documents)
-        if not len(documents):
-            return weight
-        gains = np.float32(factor * weight) * counts / (counts + self._norms[documents])
-        scores[documents] += gains
-        shares[documents] += np.float32(min(factor, 1.0) * weight)
-        return weight
+        if len(documents):
+            gains = np.float32(factor * weight) * counts / (counts + self._norms[documents])
+            scores[documents] += gains
+            shares[documents] += np.float32(min(factor, 1.0) * weight)
+        return documents, weight
 
     def _postings(self, term: str) -> tuple[IntArray, FloatArray]:
         """Return the documents with a term, and its frequency in each of them."""

@@ -154,13 +154,13 @@ class TorchAdam(FairseqOptimizer):
 def separate_embeddings(weights: list[Tensor]) -> list[dict[str, list[Tensor]]]:
     """Return two groups of weights: all others, and the encoder's token embeddings."""
     embeddings = []
-    others = []
+    network_weights = []
     for weight in weights:
         if getattr(weight, "param_group", None) == EMBEDDINGS:
             embeddings.append(weight)
         else:
-            others.append(weight)
-    return [{"params": others}, {"params": embeddings}]
+            network_weights.append(weight)
+    return [{"params": network_weights}, {"params": embeddings}]
 
 
 def _check_same(option: str, stored: bool, current: bool) -> None:
