@@ -1,4 +1,4 @@
-"""P@1 of text that is spelled otherwise: digits of a script, letters of another keyboard, capitals.
+"""P@1 of text as people have it: other letters, without marks, in mark-up, with typing errors.
 
 python -m benchmarks.quality.spellings --data DIR --model lxsr-static \
     --output benchmarks/quality/results/spellings.json
@@ -6,8 +6,10 @@ python -m benchmarks.quality.spellings --data DIR --model lxsr-static \
 DIR has eval/ with the files of `quality.pretrained`. A spelling changes some sentences of a set.
 These sentences, as they are and as they are spelled, search among all translations, and the
 translations search them among all sentences. P@1 is the mean of both directions, in percent.
+Romanised text needs `pip install anyascii`.
 """
 
+import random
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
@@ -103,6 +105,58 @@ def tone_on_the_other_vowel(text: str) -> str:
     return text
 
 
+# Letters whose marks Unicode does not separate.
+STROKES = str.maketrans("łŁđĐøØı", "lLdDoOi")
+
+
+def plain_letters(text: str) -> str:
+    """Return text without the marks of its letters, as many people type it."""
+    letters_and_marks = unicodedata.normalize("NFD", text)
+    unmarked = [letter for letter in letters_and_marks if not unicodedata.combining(letter)]
+    return "".join(unmarked).translate(STROKES)
+
+
+def romanised(text: str) -> str:
+    """Return text in ASCII letters."""
+    from anyascii import anyascii
+
+    return anyascii(text)
+
+
+def typing_errors(text: str) -> str:
+    """Return text in which two neighbouring letters of every second longer word are exchanged."""
+    rng = random.Random(text)
+
+    def change(match: re.Match[str]) -> str:
+        word = match[0]
+        if rng.random() < 0.5:
+            return word
+        place = rng.randrange(1, len(word) - 2)
+        return word[:place] + word[place + 1] + word[place] + word[place + 2 :]
+
+    return re.sub(r"[^\W\d_]{5,}", change, text)
+
+
+def wrapped(before: str, after: str) -> Change:
+    """Return a change that adds text before and after a sentence."""
+    return lambda text: before + text + after
+
+
+def footnotes(text: str) -> str:
+    """Return text with the mark of a footnote before each full stop and comma."""
+    return re.sub(r"([.,])", r"[1]\1", text)
+
+
+def spaced_letters(text: str) -> str:
+    """Return Chinese text with a space between its letters."""
+    return re.sub(r"([\u4e00-\u9fff])(?=[\u4e00-\u9fff])", r"\1 ", text)
+
+
+def zero_width_spaces(text: str) -> str:
+    """Return Thai text with a zero-width space before each vowel that starts a syllable."""
+    return re.sub("(?<=[\u0e01-\u0e2e])(?=[\u0e40-\u0e44])", "\u200b", text)
+
+
 class Spelling(NamedTuple):
     """A way to spell text.
 
@@ -117,7 +171,28 @@ class Spelling(NamedTuple):
     change: Change
 
 
+MARKED = (
+    *("vi", "hu", "cs", "sk", "tr", "hr", "pl", "ro", "sv", "pt", "fr", "de", "es", "ca", "da"),
+    *("fi", "et", "lv", "lt", "is", "nb", "sl", "it", "nl"),
+)
+WITH_MARKUP = ("fr", "de", "ru", "ja")
 SPELLINGS = (
+    Spelling("letters without marks", MARKED, plain_letters),
+    Spelling(
+        "ae, oe, ue, ss for ä, ö, ü, ß",
+        ["de"],
+        replaced({"ä": "ae", "ö": "oe", "ü": "ue", "ß": "ss", "Ä": "Ae", "Ö": "Oe", "Ü": "Ue"}),
+    ),
+    Spelling("romanised", ["ru", "bg", "uk", "sr", "el", "hi", "ar", "he", "ko"], romanised),
+    Spelling("typing errors", ["de", "fr", "es", "pl", "fi", "ru", "tr"], typing_errors),
+    Spelling("bold (Markdown)", WITH_MARKUP, wrapped("**", "**")),
+    Spelling("heading (Markdown)", WITH_MARKUP, wrapped("## ", "")),
+    Spelling("HTML tags", WITH_MARKUP, wrapped('<p class="text">', "</p>")),
+    Spelling("footnotes", WITH_MARKUP, footnotes),
+    Spelling("underscores for spaces", ["fr", "de", "ru"], lambda text: text.replace(" ", "_")),
+    Spelling("URL at the end", WITH_MARKUP, wrapped("", " https://t.co/AbC123xyz")),
+    Spelling("spaces between Chinese letters", ["zh"], spaced_letters),
+    Spelling("zero-width spaces", ["th"], zero_width_spaces),
     Spelling("Arabic digits", ["ar"], digits("\u0660")),
     Spelling("Persian digits", ["fa"], digits("\u06f0")),
     Spelling("Devanagari digits", ["hi"], digits("\u0966")),
@@ -141,6 +216,7 @@ SPELLINGS = (
     Spelling("ё without dots", ["ru"], letters("ёЁ", "еЕ")),
     Spelling("minus sign for hyphen", ["de", "fr"], letters("-", "\u2212")),
     Spelling("backtick for apostrophe", ["fr", "it", "uk"], letters("'\u2019", "``")),
+    Spelling("acute accent for apostrophe", ["fr", "it", "uk"], letters("'\u2019", "\xb4\xb4")),
     Spelling("apostrophe as a letter", ["uk"], letters("'\u2019", "\u02bc\u02bc")),
     Spelling("straight for curly quotation marks", ["de", "ru", "fr"], letters("„“”«»", '"""""')),
     Spelling("geresh for apostrophe", ["he"], letters("'\"", "\u05f3\u05f4")),

@@ -1,0 +1,175 @@
+"""Scripts of examples/pretrained that change the vectors of a trained model without layers."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from conftest import ROOT, load_script
+from random_model import write_model
+
+from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.errors import InputError
+
+SCRIPTS = ROOT / "examples" / "pretrained"
+FRENCH = ["le café est fermé", "un café près du musée", "le musée fermé", "près du café"] * 20
+ENGLISH = ["the coffee is closed", "a coffee near a museum", "the museum", "near the coffee"] * 20
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A model whose pieces are words with marks."""
+    folder = tmp_path_factory.mktemp("model") / "model"
+    lines = 6 * (FRENCH + ENGLISH)
+    return write_model(folder, pieces="unigram", num_layers=0, gated=True, lines=lines)
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    """Text as collect.py writes it."""
+    folder = tmp_path_factory.mktemp("text")
+    (folder / "web.en-fr.fr").write_text("\n".join(FRENCH) + "\n", encoding="utf-8")
+    (folder / "web.en-fr.en").write_text("\n".join(ENGLISH) + "\n", encoding="utf-8")
+    pairs = {"en-fr": {"web": str(folder / "web.en-fr")}}
+    (folder / "pairs.yaml").write_text(f"pairs: {json.dumps(pairs)}\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def unmarked(model, text, tmp_path_factory):
+    script = load_script(SCRIPTS / "unmarked.py")
+    output = tmp_path_factory.mktemp("unmarked") / "model"
+    texts = {"fr": {"web": [text / "web.en-fr.fr"]}}
+    assert script.add_unmarked(model, texts, 4, output) == 4
+    return SentenceEncoder.from_pretrained(output)
+
+
+def test_a_word_without_marks_has_the_embedding_of_the_word_with_marks(model, unmarked):
+    assert unmarked.tokenizer.pieces(["musee"]) == [["▁musee"]]
+    with_marks = SentenceEncoder.from_pretrained(model).encode(["musée"])
+    np.testing.assert_allclose(unmarked.encode(["musee"]), with_marks, rtol=1e-5)
+
+
+def test_text_with_marks_keeps_its_embeddings_when_words_without_marks_are_added(model, unmarked):
+    before = SentenceEncoder.from_pretrained(model).encode(FRENCH[:4])
+    np.testing.assert_allclose(unmarked.encode(FRENCH[:4]), before, rtol=1e-5)
+
+
+def test_two_words_that_are_typed_alike_share_a_piece():
+    script = load_script(SCRIPTS / "unmarked.py")
+    words = script.typed_words({"dừng": 0.2, "đúng": 0.1, "run": 0.3}, {"▁run": -3.0})
+    assert words == {"▁dung": ["dừng", "đúng"]}
+
+
+def test_a_german_umlaut_is_typed_in_two_ways():
+    script = load_script(SCRIPTS / "unmarked.py")
+    assert set(script.typed_words({"für": 1.0}, {})) == {"▁fur", "▁fuer"}
+
+
+def test_the_mean_of_neighbours_leaves_out_the_word_itself():
+    script = load_script(SCRIPTS / "neighbours.py")
+    teacher = script.unit(np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]], dtype=np.float32))
+    directions = np.eye(3, dtype=np.float32)
+    script.NEIGHBOURS = 1
+    script.DENSITY_WEIGHT = 0.0
+    means = script.mean_of_neighbours(teacher, directions, np.arange(3))
+    np.testing.assert_allclose(means, directions[[1, 0, 1]])
+
+
+def test_directions_move_towards_the_teacher_and_lengths_stay(model, tmp_path):
+    script = load_script(SCRIPTS / "neighbours.py")
+    before = SentenceEncoder.from_pretrained(model)
+    words = [piece for piece in script.piece_scores(before) if script.is_word(piece)]
+    texts = [word.removeprefix("▁") for word in words]
+    vectors = np.random.default_rng(0).normal(size=(len(texts), 8)).astype(np.float16)
+    np.savez(tmp_path / "words.npz", words=np.array(texts), vectors=vectors)
+    count, _ = script.move(model, "", "", tmp_path / "words.npz", 0.5, tmp_path / "moved")
+    assert count == len(words) > 3
+    after = SentenceEncoder.from_pretrained(tmp_path / "moved")
+    rows = [before.tokenizer.symbols.index(word) for word in words]
+    lengths = np.linalg.norm(before.table[rows], axis=1)
+    np.testing.assert_allclose(np.linalg.norm(after.table[rows], axis=1), lengths, rtol=1e-4)
+    assert np.abs(after.table[rows] - before.table[rows]).max() > 0.01
+
+
+def test_a_word_without_stored_embedding_needs_a_teacher(tmp_path):
+    script = load_script(SCRIPTS / "neighbours.py")
+    with pytest.raises(InputError, match="no embedding of 'tree'"):
+        script.teacher_vectors(["tree"], "", "", tmp_path / "words.npz")
+
+
+def test_training_brings_words_without_marks_near_those_with_marks(unmarked, text):
+    script = load_script(SCRIPTS / "refine.py")
+    texts = {"fr": script.read_text(unmarked, {"web": str(text / "web.en-fr")}, "en-fr", set())}
+    table = unmarked.table.astype(np.float32)
+    # A piece that other languages have, too: its vector says nothing about the French word.
+    table[unmarked.tokenizer.encode(["cafe"])[0]] = np.random.default_rng(1).normal(size=32)
+    typed = script.Sentences(unmarked, ["pres du cafe", "un cafe"]).take(np.arange(2))
+    marked = script.Sentences(unmarked, ["près du café", "un café"]).take(np.arange(2))
+
+    def distance(vectors):
+        table = torch.from_numpy(vectors)
+        return float(script.distance(script.embed(table, typed), script.embed(table, marked)))
+
+    before = distance(table)
+    training = script.Refinement(table, rate=0.05, updates=100)
+    rng = np.random.default_rng(0)
+    for number in range(1, 101):
+        training.update(number, script.draw(texts, np.ones(1), rng))
+    assert distance(training.table) < before / 4
+
+
+def test_a_batch_has_the_pieces_of_the_sentences_that_were_drawn(unmarked):
+    script = load_script(SCRIPTS / "refine.py")
+    sentences = script.Sentences(unmarked, ["café", "le musée", "près"])
+    pieces, starts = sentences.take(np.array([2, 0]))
+    expected = unmarked.tokenizer.encode(["près", "café"])
+    np.testing.assert_array_equal(pieces, np.concatenate(expected))
+    assert starts.tolist() == [0, len(expected[0])]
+
+
+def test_an_embedding_in_training_is_that_of_the_encoder(unmarked):
+    script = load_script(SCRIPTS / "refine.py")
+    sentences = script.Sentences(unmarked, FRENCH[:4])
+    table = torch.from_numpy(unmarked.table.astype(np.float32))
+    vectors = script.embed(table, sentences.take(np.arange(4))).numpy()
+    expected = unmarked.encode(FRENCH[:4], normalize_embeddings=True)
+    np.testing.assert_allclose(vectors, expected, atol=1e-6)
+
+
+def test_evaluation_sentences_are_left_out_of_the_text(unmarked, text):
+    script = load_script(SCRIPTS / "refine.py")
+    prefixes = {"web": str(text / "web.en-fr")}
+    excluded = {script.comparable("Le musée fermé!")}
+    remaining = script.read_text(unmarked, prefixes, "en-fr", excluded)
+    assert len(remaining.sentences.lengths) == 60
+
+
+def test_frequent_words_and_signs_of_markup_count_less():
+    script = load_script(SCRIPTS / "reweigh.py")
+    scores = {"▁the": -4.0, "▁rare": -14.0, "▁#": -10.0, ".": -10.0}
+    factors = script.scales(scores, rate=0.1)
+    assert factors["▁the"] == pytest.approx(np.exp(-0.6))
+    assert factors["▁rare"] == pytest.approx(np.exp(0.3))
+    assert factors["▁#"] == pytest.approx(script.SIGN_SCALE)
+    assert factors["."] == pytest.approx(1)
+
+
+def test_pages_of_lessons_are_aligned_by_line():
+    script = load_script(SCRIPTS / "lessons.py")
+    english = "# Soil\n\nWater the soil. Wait.\n\n```\nprint(1)\n```\n- a [plant](x.md)\n"
+    translation = (
+        "<!--\nmetadata\n-->\n# Sol\n\nArrosez le sol. Attendez.\n\n"
+        "```\nprint(1)\n```\n- une [plante](x.md)\n\nAvertissement\n"
+    )
+    assert script.page_pairs(english, translation) == [
+        ("Soil", "Sol"),
+        ("Water the soil.", "Arrosez le sol."),
+        ("Wait.", "Attendez."),
+        ("a plant", "une plante"),
+    ]
+
+
+def test_a_page_with_other_lines_than_the_english_page_is_left_out():
+    script = load_script(SCRIPTS / "lessons.py")
+    assert script.page_pairs("# Soil\n\nWater it.\n", "Sol\n\nArrosez-le.\n") is None
