@@ -24,18 +24,23 @@ TATOEBA=${TATOEBA-ar:ara bg:bul ca:cat cs:ces da:dan de:deu el:ell es:spa et:est
 TAUGHT=${TAUGHT-ar,de,en,es,fr,it,ja,ko,nl,pl,pt,ru,th,tr,zh}
 # Languages that are trained once more by themselves.
 WEAK=${WEAK-ar,ca,cs,el,et,fa,fi,he,hi,hr,hu,id,is,ko,lt,lv,ro,sk,sl,sr,uk,vi}
+# Languages in which the fewest sentences or questions find their translation or paragraph.
+WEAKEST=${WEAKEST-ar,cs,el,et,fa,he,hi,hr,is,ja,ko,lt,lv,sk,sl,uk}
+# A model of sentence-transformers that reads all languages, and its text before a query; empty: none.
+WORD_TEACHER=${WORD_TEACHER-intfloat/multilingual-e5-small}
+PREFIX=${PREFIX-query: }
 MODEL=$WORK/lxsr-static
 
 VOCAB=179000 HELD_OUT=100 WIDTH=256 SMALLER=64,128 SEEDS="1 2" AGAIN="0 10" UPDATES= BATCH= LIMIT=2500 WEAK_LIMIT=12000
-PIECES=177100 NEW_PIECES=6000 MANY=6000 WEAK_MANY=20000
+PIECES=177100 NEW_PIECES=6000 MANY=6000 WEAK_MANY=20000 UNMARKED=25000 REFINED=2500
 if [ -n "${SMOKE:-}" ]; then
     VOCAB=70 HELD_OUT=40 WIDTH=16 SMALLER=8 SEEDS=1 AGAIN=0 UPDATES=10 BATCH=64 TAUGHT= LIMIT=200 WEAK_LIMIT=300
-    PIECES=90 NEW_PIECES=20 MANY=300 WEAK_MANY=300
+    PIECES=90 NEW_PIECES=20 MANY=300 WEAK_MANY=300 UNMARKED=20 REFINED=10 WORD_TEACHER=
 fi
 
 step() { printf '\n== %s\n' "$*"; }
 
-step "1/9 Text: collect, clean and split it, learn word pieces, binarise"
+step "1/10 Text: collect, clean and split it, learn word pieces, binarise"
 # This runs every time, because DATA and SOURCES may have changed; `lxsr prepare` does nothing if the text is the same. Word
 # pieces, the teacher's embeddings and checkpoints stay: remove subwords, teacher and checkpoints of $WORK if WORDS has changed.
 python examples/pretrained/collect.py --data "$DATA" "$WORDS" --sources "$SOURCES" --exclude "$DATA"/eval/*.txt.gz \
@@ -58,14 +63,14 @@ if [ -n "$TAUGHT" ] && { [ ! -d "$WORK/subwords" ] || [ -f "$WORK/subwords/stage
 fi
 lxsr prepare "$WORK/prepare.yaml"
 
-step "2/9 Teacher: its embeddings of words and sentences"
+step "2/10 Teacher: its embeddings of words and sentences"
 if [ -n "$TAUGHT" ]; then
     [ -d "$WORK/teacher" ] || python examples/pretrained/teacher.py --text "$WORK/text" --languages "$TAUGHT" \
         --words "$WORDS" --exclude "$DATA"/eval/*.txt.gz --output "$WORK/teacher.part"
     [ -d "$WORK/teacher" ] || mv "$WORK/teacher.part" "$WORK/teacher"
 fi
 
-step "3/9 Training in three phases: each continues from the one before"
+step "3/10 Training in three phases: each continues from the one before"
 phase() { # NAME FROM UPDATES BATCH LEARNING_RATE TEMPERATURE TEACHER_WEIGHT [option ...]
     local run=$WORK/checkpoints/$seed updates=${UPDATES:-$3} batch=${BATCH:-$4} teacher=() from=()
     [ -z "$TAUGHT" ] || teacher=(--teacher-text "$WORK/teacher" --teacher-text-weight "$7")
@@ -92,12 +97,12 @@ mean=$WORK/checkpoints/mean/checkpoint_last.pt white=$WORK/checkpoints/white/che
 python examples/pretrained/average.py "${phases[@]}" --rotate --output "$mean"
 python examples/pretrained/whiten.py "$mean" --corpus "$WORK/corpus" --output "$white"
 
-step "4/9 Letters: the same text written differently gets the same word pieces"
+step "4/10 Letters: the same text written differently gets the same word pieces"
 rm -rf "$WORK/unfolded" "$WORK/folded"
 lxsr export folder --checkpoint "$white" --output "$WORK/unfolded" --dtype float32
 python examples/pretrained/fold.py "$WORK/unfolded" --output "$WORK/folded"
 
-step "5/9 All languages once more, with the new pieces"
+step "5/10 All languages once more, with the new pieces"
 again() { # NAME FROM UPDATES TEMPERATURE SAMPLE_OPTION ...: trains the model folder $WORK/NAME
     local updates=${UPDATES:-$3}
     python examples/pretrained/sample.py --text "$WORK/text" --weak "$WEAK" --weak-limit "$WEAK_LIMIT" "${@:5}" \
@@ -120,7 +125,7 @@ END
 }
 again all folded 480 0.05 --limit "$LIMIT"
 
-step "6/9 Weak languages, without and with lists of words"
+step "6/10 Weak languages, without and with lists of words"
 lists=()
 for name in cldr wordnet panlex; do
     if compgen -G "$WORDS/words/$name.*" > /dev/null; then lists+=("$WORDS/words/$name"); fi
@@ -130,7 +135,7 @@ again words all 360 0.1 --words ${lists[@]+"${lists[@]}"}
 rm -rf "$WORK/rows"
 python examples/pretrained/rows.py "$WORK"/{folded,all,weak,words} --languages "$WEAK" --text "$WORK/text" --output "$WORK/rows"
 
-step "7/9 Word pieces: frequent words come in, those that matter least go; four bits a weight"
+step "7/10 Word pieces: frequent words come in, those that matter least go"
 rm -rf "$WORK/grown"
 python examples/pretrained/grow.py "$WORK/rows" --text "$WORK/text" --limit "$NEW_PIECES" --output "$WORK/grown"
 more=(--limit "$MANY" --weak "$WEAK,bg,da" --weak-limit "$WEAK_MANY" --words ${lists[@]+"${lists[@]}"})
@@ -138,12 +143,25 @@ LR=0.015 again pieces grown 2400 0.05 "${more[@]}"
 LR=0.015 again plain grown 2400 0.05 "${more[@]}" --without headings
 both=$WORK/checkpoints/both/checkpoint_last.pt
 python examples/pretrained/average.py "$WORK"/checkpoints/{pieces,plain}/checkpoint_last.pt --output "$both"
-rm -rf "$WORK/both" "$MODEL"
+rm -rf "$WORK/both" "$WORK/pruned"
 lxsr export folder --checkpoint "$both" --output "$WORK/both" --dtype float32
 python examples/pretrained/prune.py "$WORK/both" --before "$WORK/rows" --text "$WORK/text" \
-    --sentences "$WORDS"/{monolingual,everyday} --pieces "$PIECES" --output "$MODEL" --dtype int4
+    --sentences "$WORDS"/{monolingual,everyday} --pieces "$PIECES" --output "$WORK/pruned" --dtype float32
 
-step "8/9 Scores: is a sentence's nearest neighbour its translation? (percent)"
+step "8/10 Words: a teacher of all languages, words without marks, lengths; four bits a weight"
+rm -rf "$WORK/near" "$WORK/unmarked" "$WORK/refined" "$MODEL"
+if [ -n "$WORD_TEACHER" ]; then
+    python examples/pretrained/neighbours.py "$WORK/pruned" --teacher "$WORD_TEACHER" --prefix "$PREFIX" \
+        --vectors "$WORK/words.npz" --output "$WORK/near"
+else
+    cp -r "$WORK/pruned" "$WORK/near"
+fi
+python examples/pretrained/unmarked.py "$WORK/near" --text "$WORK/text" --limit "$UNMARKED" --output "$WORK/unmarked"
+python examples/pretrained/refine.py "$WORK/unmarked" --text "$WORK/text" --weak "$WEAKEST" --updates "$REFINED" \
+    --exclude "$DATA"/eval/*.txt.gz --output "$WORK/refined"
+python examples/pretrained/reweigh.py "$WORK/refined" --output "$MODEL" --dtype int4
+
+step "9/10 Scores: is a sentence's nearest neighbour its translation? (percent)"
 rm -f "$WORK/scores.jsonl"
 score() { lxsr eval "$1" --model "$MODEL" --output "$WORK/scores.jsonl" "${@:2}"; }
 # News and encyclopedia.
@@ -154,7 +172,7 @@ for codes in $TATOEBA; do
     score tatoeba --source "$prefix.${codes#*:}.txt.gz" --target "$prefix.eng.txt.gz" --lang-pairs "${codes%:*}-en"
 done
 
-step "9/9 Card"
+step "10/10 Card"
 lxsr export card --model "$MODEL" --scores "$WORK/scores.jsonl" --sources "$SOURCES"
 tar -czf "$WORK/lxsr-static.tar.gz" -C "$WORK" lxsr-static
 sha256sum "$WORK/lxsr-static.tar.gz"

@@ -141,9 +141,9 @@ def add_unmarked(
     pieces_of = dict(zip(distinct, tokenizer.encode(distinct), strict=True))
     for typed, marked in words.items():
         frequencies = np.array([weights[word] for word in marked])
-        vectors = np.stack([table[pieces_of[word]].sum(axis=0) for word in marked])
+        embeddings = np.stack([table[pieces_of[word]].sum(axis=0) for word in marked])
         frequency = frequencies.sum()
-        vector = frequencies @ vectors / frequency
+        vector = frequencies @ embeddings / frequency
         pieces = parts(typed, scores)
         score = math.log(frequency)
         change = vector
@@ -155,7 +155,8 @@ def add_unmarked(
         candidates.append((importance, Piece(typed, score, NORMAL), vector))
     candidates.sort(key=lambda candidate: -candidate[0])
     del candidates[limit:]
-    added = np.stack([vector for _, _, vector in candidates]).astype(np.float32)
+    vectors = [vector for _, _, vector in candidates]
+    added = np.array(vectors, dtype=np.float32).reshape(-1, table.shape[1])
     new_pieces = [piece for _, piece, _ in candidates]
     # Training may have added the symbol <mask>, the last row.
     count = len(tokenizer.symbols)
