@@ -50,7 +50,8 @@ from benchmarks.quality.sets import (
 )
 from benchmarks.script import command_line, write_results
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.text.data_folder import count_pairs
+from fairseq_lxsr.files.lines import read_lines
+from fairseq_lxsr.text.data_folder import count_pairs, find_dictionary
 
 PAIR = "en-fr"
 LANGUAGES = PAIR.split("-")
@@ -388,6 +389,10 @@ class Setting:
         """Count the training pairs."""
         return sum(count_pairs(self.data_bin, "").values())
 
+    def pieces(self) -> int:
+        """Count the word pieces of the vocabulary."""
+        return sum(1 for _ in read_lines(find_dictionary(self.data_bin), is_sentence=False))
+
     def export(self, row: str) -> None:
         """Write the model folder of a row."""
         save_dir = self.work / row
@@ -424,6 +429,7 @@ class Study:
         self.results: dict[str, Any] = {
             "machine": machine(),
             "pairs": setting.pairs(),
+            "pieces": setting.pieces(),
             "batch size": setting.batch_size,
             "seed": setting.seed,
             "together": setting.together,

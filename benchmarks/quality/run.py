@@ -541,7 +541,8 @@ def run_group(pairs: list[str], configs: dict, done: set[tuple], args: argparse.
         measures[pair] = Measure(args.data, work, pair, args.text, args.tune)
     minutes = None if args.updates else args.minutes
     length = f"{args.updates}u" if args.updates else f"{args.minutes:g}"
-    for name, seed in itertools.product(args.only or configs, args.seeds):
+    # With the first seed of all runs before the second, an interrupted benchmark compares them all.
+    for seed, name in itertools.product(args.seeds, args.only or configs):
         key = (name, trained_on, minutes, seed, args.vocab_size, args.updates, text)
         if key in done:
             continue

@@ -40,6 +40,8 @@ def test_rows_are_trained_and_measured_and_one_that_fails_loses_no_other(
     assert done.returncode == 1
     found = json.loads((tmp_path / "found.json").read_text())
     assert found["pairs"] == 900
+    dictionary = next((toy_work / "data-bin").glob("dict.*.txt"))
+    assert found["pieces"] == len(dictionary.read_text(encoding="utf-8").splitlines())
     assert "argument --align-weight" in found["rows"].pop("align")["training failed"]
     assert list(found["rows"]) == ["layers_0", "released"]
     for figures in found["rows"].values():

@@ -4,12 +4,14 @@ import pytest
 import torch
 from conftest import refused, train_here
 from pair_batches import EOS, PAD, VOCABULARY, corpus
-from test_lightweight_criterion import make_batch, make_criterion, make_model
+from test_lightweight_criterion import build_model, make_batch, make_criterion, make_model
 
+from fairseq_lxsr.modules import transformer
 from fairseq_lxsr.training.lightweight.dataset import SentencePairDataset
 from fairseq_lxsr.training.lightweight.graphs import (
     MAX_GRAPHS,
     OCCURRENCES,
+    PAD_MULTIPLE,
     GraphedCriterion,
     flatten,
     unflatten,
@@ -123,6 +125,25 @@ def test_both_sides_have_one_width_and_no_more_pieces_than_the_model():
                 wide = batch["net_input"][side]
                 assert torch.equal(wide[:, : tokens.shape[1]], tokens)
                 assert (wide[:, tokens.shape[1] :] == PAD).all()
+
+
+@pytest.mark.parametrize("layers", [0, 2])
+def test_a_step_on_a_gpu_with_graphs_is_a_step_on_a_cpu(layers, monkeypatch):
+    text = [corpus("x-y", 8, longest=19)]
+    options = {"padding_idx": PAD, "eos_idx": EOS, "max_positions": 50}
+    model = build_model(encoder_layers=layers, dropout=0.0).train()
+    results = []
+    for pad_multiple, on_cpu in ((1, True), (PAD_MULTIPLE, False)):
+        # A GPU encodes both sides together, and it has an attention kernel of its own.
+        monkeypatch.setattr(transformer, "on_cpu", lambda _, value=on_cpu: value)
+        parts = [Masking("one", VOCABULARY)]
+        data = SentencePairDataset(text, parts, pad_multiple=pad_multiple, **options)
+        batch = data.collater([data[row] for row in range(8)])
+        results += of_batches(model, make_criterion(), [batch])
+    (loss, *_, gradients), (loss_on_gpu, *_, gradients_on_gpu) = results
+    torch.testing.assert_close(loss_on_gpu, loss)
+    # The losses of a batch are summed up, so that gradients are about 10.
+    torch.testing.assert_close(gradients_on_gpu, gradients, rtol=1e-5, atol=1e-4)
 
 
 def test_hard_negatives_are_padded_alike():
