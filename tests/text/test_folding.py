@@ -10,6 +10,7 @@ from spellings import SPELLINGS
 
 from fairseq_lxsr.text.folding import (
     fold,
+    folded_charsmap,
     letters,
     read_rules,
     sequences,
@@ -99,3 +100,9 @@ def test_an_acute_accent_and_odd_capitals_are_folded_as_letters_are(processor):
     # Greek upsilon with hook, whose normal form is a capital with an accent.
     assert normal(processor, "\u03d3") == "\u03a5"
     assert normal(processor, "5 \u33c0 3 \u339b") == "5 k\u03a9 3 \u03bcm"
+
+
+@pytest.mark.slow
+def test_the_rules_of_the_packaged_model_are_made_by_this_package(packaged):
+    charsmap = read_sentencepiece(packaged.tokenizer.serialized_model()).charsmap
+    assert read_rules(charsmap) == read_rules(folded_charsmap())
