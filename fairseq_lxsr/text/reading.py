@@ -5,6 +5,7 @@ JavaScript and the tokenizers library, so every export reads text in the same wa
 """
 
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from functools import cache
 
@@ -38,7 +39,7 @@ _ADDRESS = r"https?://[!#-;=?-\[\]_a-z~]*[#%&+\-/0-9=@A-Z_a-z]"
 # The end of a link of Markdown: its target has a stop, a slash or a number sign, unlike most code.
 _TARGET = r"\]\((?=[^()<>\x00-\x20]*[./#])[^()<>\x00-\x20]*\)"
 # Chinese and Japanese characters and their punctuation.
-_HAN = "[\u2e80-\u2fdf\u3001-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff01-\uff9f]"
+_HAN = "[\u3001-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff01-\uff9f]"
 
 
 def _tags(names: str) -> str:
@@ -69,8 +70,10 @@ WORD_STEPS: Steps = (
         "",
     ),
 )
+# Number of texts to search at once for signs.
+TEXTS_PER_SEARCH = 512
 # Every text that a rule changes contains one of these signs, Chinese, or letters of two scripts.
-_TEXT_SIGNS = ("<", "](", "://")
+_TEXT_SIGNS = (("<", "<"), ("]", "]("), ("/", "://"))
 _WORD_SIGNS = ("_", "|", "*", "#", "[", "~~", "``", "---", "===")
 
 # Latin letters and the Cyrillic and Greek letters whose small or capital form looks the same.
@@ -135,29 +138,56 @@ def reading_steps(lowercase: bool) -> Steps:
     )
 
 
-def read_texts(texts: Sequence[str]) -> Sequence[str]:
+def read_texts(texts: Sequence[str]) -> list[str]:
     """Apply the rules that look at several words to each text."""
-    joined = " ".join(texts)
-    has_signs = any(sign in joined for sign in _TEXT_SIGNS)
-    has_han = _has_han(joined)
-    if not has_signs and not has_han:
-        return texts
-    read = []
-    for text in texts:
-        may_change = has_signs and any(sign in text for sign in _TEXT_SIGNS)
-        if has_han and not may_change:
-            may_change = " " in text or not text.isprintable()
-        read.append(_apply(text, _compiled(TEXT_STEPS)) if may_change else text)
+    read: list[str] = []
+    for start in range(0, len(texts), TEXTS_PER_SEARCH):
+        part = list(texts[start : start + TEXTS_PER_SEARCH])
+        for index in _indices_of_changed(part):
+            part[index] = _apply(part[index], _compiled(TEXT_STEPS))
+        read += part
     return read
 
 
-def _has_han(text: str) -> bool:
-    """Return whether text may have Chinese or Japanese characters."""
-    if text.isascii():
-        return False
-    codes = np.frombuffer(text.encode("utf-16-le", "surrogatepass"), np.uint16)
-    is_han = (codes >= 0x2E80) & (codes < 0xAC00) | (codes >= 0xF900)
-    return bool(is_han.any())
+def _indices_of_changed(texts: Sequence[str]) -> set[int]:
+    """Return the indices of the texts that `TEXT_STEPS` may change."""
+    joined = "".join(texts)
+    indices: set[int] = set()
+    if _has_text_signs(joined):
+        indices.update(index for index, text in enumerate(texts) if _has_text_signs(text))
+    if not joined.isascii():
+        places = _han_places(joined)
+        if len(places):
+            ends = np.fromiter(map(len, texts), np.int64, len(texts)).cumsum()
+            indices.update(np.searchsorted(ends, places, side="right").tolist())
+    return indices
+
+
+def _has_text_signs(text: str) -> bool:
+    # A single character is found much faster than several.
+    return any(rarest in text and sign in text for rarest, sign in _TEXT_SIGNS)
+
+
+def _han_places(text: str) -> np.ndarray:
+    """Return the places of Chinese and Japanese characters before a blank or control character."""
+    # In UTF-8, no other byte of text before these characters is as large, and bytes are searched
+    # faster.
+    data = np.frombuffer(text.encode("utf-8", "surrogatepass"), np.uint8)
+    if data.max() < 0xE3:
+        return np.zeros(0, dtype=np.int64)
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+    is_han = (codes > 0x3000) & (codes < 0xA000) | (codes >= 0xF900) & (codes < 0xFFA0)
+    places = np.flatnonzero(is_han[:-1])
+    return places[_is_blank()[codes[places + 1]]]
+
+
+@cache
+def _is_blank() -> np.ndarray:
+    """Return a mask of the blanks in Unicode's first plane, and of nothing beyond."""
+    is_blank = np.zeros(sys.maxunicode + 1, dtype=bool)
+    for match in re.finditer(_BLANK, "".join(map(chr, range(0x10000)))):
+        is_blank[match.start()] = True
+    return is_blank
 
 
 def read_word(text: str, lowercase: bool) -> str:
