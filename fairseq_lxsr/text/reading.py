@@ -63,8 +63,8 @@ TEXT_STEPS: Steps = (
 # Rules that look at one word.
 WORD_STEPS: Steps = (
     # Marks of footnotes after a word or a punctuation mark, such as [1] or [2,3].
-    (rf"(?<=[.,:;!?\"')]|{_NO_SIGN})\[[1-9][0-9]{{0,2}}(?:[,\-\u2013][0-9]{{1,3}})*\]", ""),
-    (rf"(?<={_NO_SIGN})_+(?={_NO_SIGN})|\||[-=]{{3,}}", " "),
+    (rf"(?<=[.,:;!?\x22')]|{_NO_SIGN})\[[1-9][0-9]{{0,2}}(?:[,\-\u2013][0-9]{{1,3}})*\]", ""),
+    (rf"(?<={_NO_SIGN})_+(?={_NO_SIGN})|\||-{{3,}}|={{3,}}", " "),
     (
         r"_+|~~+|``+|(?<![*0-9A-Za-z])\*+|\*+(?![*0-9A-Za-z])|(?<![#&0-9A-Za-z])#+(?![#0-9])",
         "",
@@ -83,8 +83,6 @@ _CYRILLIC_LETTER = "[\u0400-\u0481\u048a-\u052f]"
 _GREEK_LETTER = "[\u0370-\u0373\u0376\u0377\u037b-\u037d\u037f\u0386\u0388-\u03ff\u1f00-\u1fff]"
 # A single Greek letter may be part of a unit, such as kΩ or μm.
 _SCRIPTS = ((*_CYRILLIC, _CYRILLIC_LETTER), (*_GREEK, f"{_GREEK_LETTER}{{2}}"))
-
-
 _MIXED = re.compile("[A-Za-z][\u0370-\u052f\u1f00-\u1fff]|[\u0370-\u052f\u1f00-\u1fff][A-Za-z]")
 
 
