@@ -1,14 +1,18 @@
-"""Give a trained model without layers the folding of letters that it was trained without.
+"""Give a trained model without layers the rules by which this package reads text.
 
 python examples/pretrained/fold.py MODEL --output MODEL
 
-The word pieces are folded as the text will be. Pieces that become equal are merged: the vector of
-the new piece is the mean of theirs, weighted by their probabilities. `lxsr prepare --from-model`
-and `lxsr train --from ... --no-frozen-pieces` can then train the model on the folded text.
+These are the rules of `lxsr prepare` with the option `normalisation: folded`. Any other rules that
+the model has are replaced. Its word pieces are folded as the text will be. Pieces that become equal
+are merged: the vector of the new piece is the mean of theirs, weighted by their probabilities.
+Pieces that no text has after reading are left out. `lxsr prepare --from-model` and
+`lxsr train --from ... --no-frozen-pieces` can then train the model on the folded text.
 """
 
 import argparse
 from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -29,21 +33,45 @@ from fairseq_lxsr.text.sentencepiece_model import (
     read_sentencepiece,
     with_rule_name,
 )
-from fairseq_lxsr.text.tokenizer import MASK, SPECIAL
+from fairseq_lxsr.text.tokenizer import MASK, SPECIAL, TEXT_VERSION, TextOptions, normalise_all
 from fairseq_lxsr.text.words import WORD_START
 
+# Words in which pieces may occur, in the middle or at the end of a word and at its start. Joiners
+# only stay between letters that join.
+INSIDE = ("1{}", "1{}1", "({}", "\u0915{}\u0915")
+AT_START = ("{}", "{}1")
 
-def folded_pieces(pieces: list[Piece]) -> dict[str, list[int]]:
-    """Return the places of the pieces that become one, by the text of the new piece."""
+
+def folded_pieces(pieces: list[Piece], options: TextOptions) -> dict[str, list[int]]:
+    """Return the places of the pieces that become one, by the text of the new piece.
+
+    Args:
+        pieces: all pieces of the model.
+        options: how the model will read text.
+    """
+    folded = [fold(piece.text) if piece.type == NORMAL else piece.text for piece in pieces]
+    is_read = are_read(folded, options)
     groups = defaultdict(list)
-    for place, piece in enumerate(pieces):
-        text = piece.text
-        if piece.type == NORMAL:
-            text = fold(text)
-        # A mark that folding removes leaves nothing, or the start of a word.
-        if text and (text != WORD_START or piece.text == WORD_START):
+    for place, (piece, text) in enumerate(zip(pieces, folded, strict=True)):
+        is_needed = piece.type != NORMAL or piece.text == WORD_START or text in is_read
+        if is_needed:
             groups[text].append(place)
     return groups
+
+
+def are_read(texts: Iterable[str], options: TextOptions) -> set[str]:
+    """Return the pieces that stay as they are in some word."""
+    distinct = sorted(set(texts))
+    remaining = set()
+    for is_start, frames in ((True, AT_START), (False, INSIDE)):
+        chosen = [text for text in distinct if text.startswith(WORD_START) == is_start]
+        letters = [text.removeprefix(WORD_START) for text in chosen]
+        for frame in frames:
+            words = normalise_all([frame.format(text) for text in letters], options)
+            for text, part, word in zip(chosen, letters, words, strict=True):
+                if part and (word.startswith(part) if is_start else part in word):
+                    remaining.add(text)
+    return remaining
 
 
 def unigram_file(encoder: SentenceEncoder) -> SentencePieceFile:
@@ -61,7 +89,7 @@ def unigram_file(encoder: SentenceEncoder) -> SentencePieceFile:
 
 
 def fold_model(model: Path, output: Path, dtype: str = "float32") -> int:
-    """Fold a model, and return the number of pieces that were merged or removed.
+    """Write a model with the rules, and return the number of pieces that were merged or removed.
 
     Raises:
         InputError: if the model has layers, or its pieces are not those of a unigram model.
@@ -69,20 +97,21 @@ def fold_model(model: Path, output: Path, dtype: str = "float32") -> int:
     encoder = SentenceEncoder.from_pretrained(model)
     file = unigram_file(encoder)
     ids = encoder.tokenizer.piece_ids
+    options = replace(encoder.tokenizer.options, version=TEXT_VERSION)
     probabilities = np.exp([piece.score for piece in file.pieces])
     vectors = []
     pieces = []
-    for text, places in folded_pieces(file.pieces).items():
+    for text, places in folded_pieces(file.pieces, options).items():
         if file.pieces[places[0]].type != NORMAL:
             continue
         weights = probabilities[places]
         vectors.append(weights @ encoder.table[ids[places]] / weights.sum())
         pieces.append(Piece(text, float(np.log(weights.sum())), NORMAL))
     model_file = with_rule_name(
-        model_of_pieces(pieces, UNIGRAM, folded_charsmap(file.charsmap), False), FOLDED.encode()
+        model_of_pieces(pieces, UNIGRAM, folded_charsmap(), False), FOLDED.encode()
     )
     table = table_of_pieces(encoder, encoder.table, np.stack(vectors))
-    write_table(encoder, table, [dictionary_of(pieces), model_file], output, dtype)
+    write_table(encoder, table, [dictionary_of(pieces), model_file], output, dtype, options)
     return len(encoder.table) - len(table)
 
 
@@ -107,7 +136,12 @@ def dictionary_of(pieces: list[Piece]) -> bytes:
 
 
 def write_table(
-    base: SentenceEncoder, table: np.ndarray, texts: list[bytes], output: Path, dtype: str
+    base: SentenceEncoder,
+    table: np.ndarray,
+    texts: list[bytes],
+    output: Path,
+    dtype: str,
+    options: TextOptions | None = None,
 ) -> None:
     """Write a model folder without layers, with the options of another one.
 
@@ -117,12 +151,15 @@ def write_table(
         texts: bytes of dict.txt and sentencepiece.model.
         output: model folder to write.
         dtype: type of the weights that are written, "float32" or "int4".
+        options: how the model reads text; None for the options of `base`.
     """
     weights = {TABLE: np.ascontiguousarray(table, dtype=np.float32)}
     if dtype == "int4":
         codes, scales = to_int4(weights[TABLE])
         weights = {TABLE: codes, TABLE + SCALE: scales}
     description = {name: base.config[name] for name in ("architecture", "text", "training")}
+    if options is not None:
+        description["text"] = options.record()
     description["encoder"] = base.config["encoder"] | {"vocab_size": len(table)}
 
     def save_weights(metadata: dict[str, str]) -> bytes:

@@ -60,6 +60,8 @@ SAMPLE = (
     "hy\u00adphen \u2060wo\u200brd می\u200cشود ภาษา\u200bไทย İSTANBUL i\u0328\u0307 №5 \U0001d400 "
     "❤\ufe0f",
     "สวัสดีครับ 🚀!",
+    "<p class='x'>**Fett**[1] <b>c</b>, a_b \u6211 \u7231 [d](e.f) ## https://a.b/c</p> | #g 2**3",
+    "M\u043e\u0441\u043a\u0432\u0430 A\u0398\u0397\u039d\u0391 10 k\u03a9 5 \u00b5m don\u00b4t",
     "the <mask> of <pad> and <unk> in <s> </s>",
     "\uff76\uff9e\uff72\uff84\uff9e\uff8c\uff9e\uff6f\uff78 \uff8a\uff9f\uff98 "
     "か\u3099っこう ハ\u309aン",

@@ -134,33 +134,28 @@ def _letter_table() -> dict[int, str]:
     return str.maketrans(letters())
 
 
-def folded_charsmap(charsmap: bytes) -> bytes:
-    """Add the folding rules to compiled normalization rules of SentencePiece.
-
-    Args:
-        charsmap: compiled rules, for example from `nmt_nfkc`.
-
-    Returns:
-        Compiled rules that normalize text as before, and then fold its letters.
-    """
-    rules = _folded_rules(read_rules(charsmap))
+def folded_charsmap() -> bytes:
+    """Return the compiled rules of a SentencePiece model that normalizes text and folds letters."""
     with tempfile.TemporaryDirectory() as folder:
-        path = _write_rules(rules, Path(folder) / "rules.tsv")
-        model = _trained_model(rule_file=str(path))
+        model = _trained_model(rule_file=str(write_folded_rules(Path(folder))))
     return read_sentencepiece(model).charsmap
 
 
 def _folded_rules(base: Mapping[str, str]) -> dict[str, str]:
     """Return the base rules with folded replacements, and the folding rules."""
-    rules = {old: fold(new) for old, new in base.items()}
-    for old, new in _folds().items():
-        rules.setdefault(old, new)
-        # An accented letter may be typed as a letter and a mark, also within a sequence.
-        decomposed = unicodedata.normalize("NFD", old)
-        rules.setdefault(decomposed, new)
+    folds = _folds()
+    capitals = {}
+    for old, new in folds.items():
         capital = old.upper()
-        if len(capital) == len(old):
-            rules.setdefault(capital, new.upper())
+        if len(capital) == len(old) and capital not in folds:
+            capitals[capital] = new.upper()
+    table = str.maketrans({old: new for old, new in capitals.items() if len(old) == 1})
+    rules = {old: fold(new).translate(table) for old, new in base.items()}
+    for old, new in (folds | capitals).items():
+        # An accented letter may be typed as a letter and a mark, also within a sequence.
+        rules.setdefault(unicodedata.normalize("NFD", old), new)
+    # The base rules make a space and a mark of an acute accent (U+00B4).
+    rules |= capitals | folds
     return {old: new for old, new in rules.items() if old != new}
 
 
@@ -174,14 +169,11 @@ def write_folded_rules(folder: Path) -> Path:
     """
     model = _trained_model(BASE_RULES)
     rules = _folded_rules(read_rules(read_sentencepiece(model).charsmap))
-    return _write_rules(rules, folder / "rules.tsv")
-
-
-def _write_rules(rules: Mapping[str, str], path: Path) -> Path:
     lines = []
     for old, new in rules.items():
         codes = [" ".join(f"{ord(letter):X}" for letter in text) for text in (old, new)]
         lines.append("\t".join(codes) + "\n")
+    path = folder / "rules.tsv"
     path.write_text("".join(lines), encoding="ascii")
     return path
 

@@ -21,6 +21,7 @@ from fairseq_lxsr.characters import (
     ARABIC_MARKS,
     DEFAULT_IGNORABLE,
     STEPS,
+    ZERO_WIDTH_SPACE,
     without_marks,
 )
 from fairseq_lxsr.errors import InputError, shown
@@ -28,6 +29,14 @@ from fairseq_lxsr.files.lines import BLANKS, read_lines
 from fairseq_lxsr.files.open import read_file
 from fairseq_lxsr.options import check_fields
 from fairseq_lxsr.text.case import STYLED_BLOCKS, lower
+from fairseq_lxsr.text.reading import (
+    Steps,
+    has_word_signs,
+    is_mixed,
+    read_texts,
+    read_word,
+    reading_steps,
+)
 from fairseq_lxsr.text.sentencepiece_model import WORD, read_sentencepiece, words_model
 from fairseq_lxsr.text.words import (
     WORD_START,
@@ -65,7 +74,9 @@ _NO_SEPARATORS = bytes(set(range(256)) - set(b" \n\r\0"))
 _READ_AS = re.compile(r"(?:[^\x00-\u024f\s]{2})*")
 _WORD_CHARACTER = re.compile(r"[^\W_]")
 # Text normalization version of the data folders that this package writes.
-TEXT_VERSION = 3
+TEXT_VERSION = 4
+# Version without the rules of `reading`: mark-up is read as text.
+MARKUP_VERSION = 3
 # Version of data folders that only fairseq-preprocess wrote: no characters are removed.
 PLAIN_VERSION = 1
 # Number of texts to search at once for characters that need the slow normalization.
@@ -94,9 +105,10 @@ class TextOptions:
     Attributes:
         lowercase: convert text to lower case.
         split_han: treat every Chinese character as a separate word.
-        version: text normalization version. TEXT_VERSION removes invisible characters and Arabic
-            vowel marks, and lowercases without leaving capitals or adding marks. PLAIN_VERSION does
-            not; it is the version of folders without one.
+        version: text normalization version. TEXT_VERSION reads away mark-up and Latin look-alikes
+            (see `reading`); MARKUP_VERSION does not. Both remove invisible characters and Arabic
+            vowel marks, and lowercase without leaving capitals or adding marks. PLAIN_VERSION does
+            nothing of this; it is the version of folders without one.
         read_as: letters, each followed by its replacement, such as traditional Chinese characters
             and their simplified forms.
     """
@@ -108,7 +120,7 @@ class TextOptions:
 
     def __post_init__(self):
         check_fields(self)
-        if self.version not in (PLAIN_VERSION, TEXT_VERSION):
+        if self.version not in (PLAIN_VERSION, MARKUP_VERSION, TEXT_VERSION):
             raise InputError(
                 f"text version {shown(self.version)} is not supported; expected {TEXT_VERSION}: "
                 "prepare the data again"
@@ -131,8 +143,15 @@ class TextOptions:
         return self.version == PLAIN_VERSION
 
     @property
-    def steps(self) -> tuple[tuple[str, str], ...]:
+    def reads_markup_away(self) -> bool:
+        """Whether the rules of `reading` apply."""
+        return self.version == TEXT_VERSION
+
+    @property
+    def steps(self) -> Steps:
         """Regular expressions that are applied to text first, with their replacements."""
+        if self.reads_markup_away:
+            return reading_steps(self.lowercase)
         return () if self.is_plain else STEPS
 
     @classmethod
@@ -171,8 +190,19 @@ def normalise(text: str, options: TextOptions) -> str:
     Control characters become spaces too; the other steps depend on the options. Unicode
     normalization (NFKC) is part of the SentencePiece model.
     """
+    if options.reads_markup_away:
+        (text,) = read_texts([text])
+    return _normalise_words(text, options)
+
+
+def _normalise_words(text: str, options: TextOptions) -> str:
+    """Like `normalise`, but without the rules that look at several words."""
+    if options.reads_markup_away:
+        text = text.replace(ZERO_WIDTH_SPACE, "")
     if not options.is_plain:
         text = without_marks(text)
+    if options.reads_markup_away:
+        text = read_word(text, options.lowercase)
     if options.read_as and not text.isascii():
         text = text.translate(options.table)
     if options.split_han:
@@ -188,7 +218,14 @@ def normalise(text: str, options: TextOptions) -> str:
 
 def normalise_all(texts: Sequence[str], options: TextOptions) -> list[str]:
     """Normalize each text, faster than calling `normalise` for each."""
-    # Both versions normalize texts without special characters in the same way, and the plain
+    if options.reads_markup_away:
+        texts = read_texts(texts)
+    return _normalise_all_words(texts, options)
+
+
+def _normalise_all_words(texts: Sequence[str], options: TextOptions) -> list[str]:
+    """Like `normalise_all`, but without the rules that look at several words."""
+    # All versions normalize texts without special characters in the same way, and the plain
     # version is faster.
     plain_options = _plain_options(options)
     normalised = []
@@ -196,7 +233,7 @@ def normalise_all(texts: Sequence[str], options: TextOptions) -> list[str]:
         part = list(texts[start : start + TEXTS_PER_SEARCH])
         special_texts = {}
         for index in _indices_of_special(part, options):
-            special_texts[index] = normalise(part[index], options)
+            special_texts[index] = _normalise_words(part[index], options)
             part[index] = ""
         for first in range(0, len(part), TEXTS_PER_JOIN):
             normalised += _normalise_plain(part[first : first + TEXTS_PER_JOIN], plain_options)
@@ -209,7 +246,7 @@ def _normalise_plain(texts: Sequence[str], options: TextOptions) -> list[str]:
     """Normalize texts without special characters with the plain version of the options."""
     joined = "".join(texts)
     if options.split_han or "  " in joined or not joined.isprintable():
-        return [normalise(text, options) for text in texts]
+        return [_normalise_words(text, options) for text in texts]
     # Only case and spaces at the ends change, so the texts can be joined with newlines and
     # normalized together.
     lines = "\n".join(texts)
@@ -225,14 +262,21 @@ def _plain_options(options: TextOptions) -> TextOptions:
 
 
 def _indices_of_special(texts: Sequence[str], options: TextOptions) -> list[int]:
-    """Return the indices of the texts that contain characters from `_special_codes`."""
+    """Return the indices of the texts that the plain version may read differently."""
     joined = "".join(texts)
+    indices: set[int] = set()
+    if options.reads_markup_away and has_word_signs(joined):
+        indices.update(index for index, text in enumerate(texts) if has_word_signs(text))
     if joined.isascii():
-        return []
+        return sorted(indices)
     codes = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), np.uint32)
-    places = np.flatnonzero(_special_codes(options)[codes])
+    is_special = _special_codes(options)[codes]
+    if options.reads_markup_away:
+        is_special |= is_mixed(codes)
+    places = np.flatnonzero(is_special)
     ends = np.fromiter(map(len, texts), np.int64, len(texts)).cumsum()
-    return np.unique(np.searchsorted(ends, places, side="right")).tolist()
+    indices.update(np.searchsorted(ends, places, side="right").tolist())
+    return sorted(indices)
 
 
 @cache
@@ -480,6 +524,8 @@ class Tokenizer:
         if self._mark:
             # In a word model, a word-start mark in the text is an ordinary, unknown letter.
             texts = [" ".join(text.replace(self._mark, "\ufffd").split()) for text in texts]
+        if self.options.reads_markup_away:
+            texts = read_texts(texts)
         if self._words:
             return self._words.encode_flat(texts)
         return self._encode_texts(texts)
@@ -510,9 +556,9 @@ class Tokenizer:
         return symbol not in SPECIAL and is_word(symbol)
 
     def _encode_texts(self, texts: Sequence[str]) -> FlatIds:
-        """Like `encode_flat`, but without the word cache."""
+        """Like `encode_flat`, but without the cache and the rules that look at several words."""
         encode = self._processor.EncodeAsIds
-        texts = normalise_all(texts, self.options)
+        texts = _normalise_all_words(texts, self.options)
         # For a short batch, starting SentencePiece's threads would take longer than encoding.
         is_short = sum(map(len, texts)) < SINGLE_THREAD_CHARACTERS
         encoded = list(map(encode, texts)) if is_short else encode(texts)

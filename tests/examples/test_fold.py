@@ -7,6 +7,7 @@ from random_model import write_model
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.text.sentencepiece_model import NORMAL, Piece
+from fairseq_lxsr.text.tokenizer import TEXT_VERSION, TextOptions
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +18,16 @@ def script():
 def test_pieces_that_become_equal_are_one(script):
     texts = ["▁ещё", "▁еще", "▁дом", "▁", "▁ַ", "ַ"]
     pieces = [Piece(text, -1, NORMAL) for text in texts]
-    assert script.folded_pieces(pieces) == {"▁еще": [0, 1], "▁дом": [2], "▁": [3]}
+    options = TextOptions(lowercase=True, version=TEXT_VERSION)
+    expected = {"▁еще": [0, 1], "▁дом": [2], "▁": [3]}
+    assert script.folded_pieces(pieces, options) == expected
+
+
+def test_pieces_that_are_read_away_are_left_out(script):
+    texts = ["▁_", "|", "▁**", "*", "#", "▁c", "[", "\u200d"]
+    pieces = [Piece(text, -1, NORMAL) for text in texts]
+    options = TextOptions(lowercase=True, version=TEXT_VERSION)
+    assert list(script.folded_pieces(pieces, options)) == ["*", "#", "▁c", "[", "\u200d"]
 
 
 @pytest.mark.slow

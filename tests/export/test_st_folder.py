@@ -82,7 +82,7 @@ def test_kana_with_voicing_marks_and_korean_letters_have_the_same_pieces(package
 @pytest.mark.slow
 def test_folded_letters_have_the_same_pieces(tmp_path):
     rules = write_folded_rules(tmp_path)
-    model = write_model(tmp_path / "random", "unigram", version=3, rule=rules)
+    model = write_model(tmp_path / "random", "unigram", version=4, rule=rules)
     tokenizer = SentenceEncoder.from_pretrained(model, "cpu").tokenizer
     fast = fast_tokenizer(tokenizer, extended_symbols(tokenizer, len(tokenizer.symbols)))
     texts: list[str] = []

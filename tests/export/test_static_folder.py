@@ -118,7 +118,7 @@ def test_models_with_order_need_float32(tmp_path):
     assert not (tmp_path / "st").exists()
 
 
-@pytest.mark.parametrize("version", [1, 3])
+@pytest.mark.parametrize("version", [1, 4])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_folder_opens_here_as_it_was(kind, version, tmp_path):
     encoder = model_of(tmp_path / "random", kind, version=version)

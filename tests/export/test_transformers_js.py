@@ -37,7 +37,7 @@ CHINESE = ["汉语", "我们发现了汉语", "语言", "一头发的人们"] * 
 TRADITIONAL = ["漢語", "我們發現了漢語", "頭髮, 一個 DOG", "語", "漢语 汉語", "東"]
 # Letters that folding rules replace, some without a piece.
 FOLDED = "Ёлка — ёлка, “Straße” „œuvre‟ ٣٤ ΆΈ ά\u0301 \u2018\u0131\u2019 ﺔ کتاب יִ क़ ş ș Ș"
-STATIC = {"num_layers": 0, "gated": True, "version": 3}
+STATIC = {"num_layers": 0, "gated": True, "version": 4}
 SIZES = {
     "best": {"num_layers": 0, "gated": True, "order_coefficients": 1},  # lxsr_best
     "gated": {"num_layers": 2, "gated": True, "order_coefficients": 2},

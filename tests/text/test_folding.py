@@ -17,10 +17,6 @@ from fairseq_lxsr.text.folding import (
     write_folded_rules,
 )
 from fairseq_lxsr.text.sentencepiece_model import (
-    NORMAL,
-    UNIGRAM,
-    Piece,
-    model_of_pieces,
     read_sentencepiece,
 )
 
@@ -93,26 +89,20 @@ def test_rules_of_a_compiled_rule_are_those_of_sentencepiece():
     assert rules["e\u0301"] == "é"
 
 
-@pytest.mark.slow
-def test_a_folded_rule_keeps_the_other_rules():
-    model = sentencepiece_model_of_rule("nfkc")
-    charsmap = folded_charsmap(read_sentencepiece(model).charsmap)
-    folded = sentencepiece.SentencePieceProcessor()
-    pieces = [Piece("▁", 0, NORMAL), Piece("a", 0, NORMAL)]
-    folded.LoadFromSerializedProto(model_of_pieces(pieces, UNIGRAM, charsmap, False))
-    for text in "ﬁ ½ \uff21 e\u0301 \u1100\u1161 ά ٣ ß":
+def test_folded_rules_keep_the_other_rules(processor):
+    for text in "\ufb01 \u00bd \uff21 e\u0301 \u1100\u1161 \u03ac \u0663 \u00df":
         expected = fold(unicodedata.normalize("NFKC", text))
-        assert normal(folded, text) == expected.strip()
+        assert normal(processor, text) == expected.strip()
 
 
-def sentencepiece_model_of_rule(name):
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.Train(
-        sentence_iterator=iter(["ab"]),
-        model_writer=model,
-        model_type="char",
-        vocab_size=6,
-        normalization_rule_name=name,
-        minloglevel=2,
-    )
-    return model.getvalue()
+def test_an_acute_accent_and_odd_capitals_are_folded_as_letters_are(processor):
+    assert normal(processor, "don\u00b4t") == "don't"
+    # Greek upsilon with hook, whose normal form is a capital with an accent.
+    assert normal(processor, "\u03d3") == "\u03a5"
+    assert normal(processor, "5 \u33c0 3 \u339b") == "5 k\u03a9 3 \u03bcm"
+
+
+@pytest.mark.slow
+def test_the_rules_of_the_packaged_model_are_made_by_this_package(packaged):
+    charsmap = read_sentencepiece(packaged.tokenizer.serialized_model()).charsmap
+    assert read_rules(charsmap) == read_rules(folded_charsmap())

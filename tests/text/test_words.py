@@ -169,7 +169,7 @@ def test_words_of_long_texts_need_no_dict(tmp_path):
     assert list(tokenizer._words._indices) == [b"dog" * 20]
 
 
-@pytest.mark.parametrize("version", [1, 3])
+@pytest.mark.parametrize("version", [1, 3, 4])
 def test_texts_are_normalised_together_as_each_alone(version):
     options = TextOptions(lowercase=True, version=version, read_as="\u9ad4\u4f53")
     texts = ["ΟΔΟΣ", " Σ", "Α ", " ", "", "İ", "\u9ad4 Ａ", "a  b", "a\nb", "a\tb", "\u0640\u064e"]
