@@ -47,6 +47,11 @@ def sentences(count: int, seed: int = 1) -> list[tuple[str, str]]:
     ]
 
 
+def lines(count: int, seed: int = 1) -> list[str]:
+    """Both sides of `count` sentence pairs, one after the other."""
+    return [side for pair in sentences(count, seed) for side in pair]
+
+
 def write(
     prefix: Path, pairs: list[tuple[str, str]], languages: tuple[str, str] = ("en", "fr")
 ) -> None:
