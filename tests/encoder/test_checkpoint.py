@@ -166,35 +166,35 @@ def test_text_options_without_a_new_value_are_those_of_the_data_folder(run, chec
     ("change", "message"),
     [
         (
-            lambda w: w[EMBEDDINGS].__setitem__((5, 2), float("nan")),
+            lambda weights: weights[EMBEDDINGS].__setitem__((5, 2), float("nan")),
             r"embed_tokens\.weight .*NaN",
         ),
         (
-            lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS].int()}),
+            lambda weights: weights.update({EMBEDDINGS: weights[EMBEDDINGS].int()}),
             r"embed_tokens\.weight .*int32",
         ),
         (
-            lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS].flatten()}),
+            lambda weights: weights.update({EMBEDDINGS: weights[EMBEDDINGS].flatten()}),
             r"token embeddings.* \[1632\]",
         ),
         (
-            lambda w: w.update({EMBEDDINGS: torch.tensor(1.0)}),
+            lambda weights: weights.update({EMBEDDINGS: torch.tensor(1.0)}),
             r"token embeddings.* \[\]",
         ),
-        (lambda w: w.pop(EMBEDDINGS), r"token embeddings.* \[\]"),
+        (lambda weights: weights.pop(EMBEDDINGS), r"token embeddings.* \[\]"),
         (
-            lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS].to_sparse()}),
+            lambda weights: weights.update({EMBEDDINGS: weights[EMBEDDINGS].to_sparse()}),
             r"embed_tokens\.weight .*float32",
         ),
         (
-            lambda w: w.update({BIAS: torch.ones(7)}),
+            lambda weights: weights.update({BIAS: torch.ones(7)}),
             r"fc1\.bias .*\[7\].*\[32\]",
         ),
-        (lambda w: w.pop(BIAS), r"layers\.0\.fc1\.bias"),
-        (lambda w: w.update({"encoder.more": torch.ones(1)}), r"\bmore\b"),
-        (lambda w: w.clear(), r"\bmodel\b"),
-        (lambda w: w.update(x=3), r"\bmodel\b"),
-        (lambda w: w.update({3: torch.ones(1)}), r"\bmodel\b"),
+        (lambda weights: weights.pop(BIAS), r"layers\.0\.fc1\.bias"),
+        (lambda weights: weights.update({"encoder.more": torch.ones(1)}), r"\bmore\b"),
+        (lambda weights: weights.clear(), r"\bmodel\b"),
+        (lambda weights: weights.update(x=3), r"\bmodel\b"),
+        (lambda weights: weights.update({3: torch.ones(1)}), r"\bmodel\b"),
     ],
 )
 def test_weights_that_cannot_be_exported_are_named(checkpoint, tmp_path, change, message):

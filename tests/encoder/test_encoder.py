@@ -37,7 +37,7 @@ def test_an_embedding_does_not_depend_on_batch_and_order(encoder):
         )
     order = np.random.default_rng(0).permutation(len(SENTENCES))
     np.testing.assert_allclose(
-        encoder.encode([SENTENCES[i] for i in order]), reference[order], atol=1e-5
+        encoder.encode([SENTENCES[row] for row in order]), reference[order], atol=1e-5
     )
     np.testing.assert_allclose(encoder.encode([SENTENCES[3]])[0], reference[3], atol=1e-5)
 

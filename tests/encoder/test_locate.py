@@ -216,10 +216,10 @@ def test_archives_may_be_named_like_files_of_the_cache(model_folder, server, tmp
         == "lock"
     )
     model = address(server, archive_of(model_folder), "taken.tar.gz")
-    taken = tmp_path / "cache" / "fairseq-lxsr" / "models" / model[-64:] / "taken"
+    existing = tmp_path / "cache" / "fairseq-lxsr" / "models" / model[-64:] / "taken"
     # The archive has another checksum, and so another folder, if it was packed in another second.
-    taken.parent.mkdir(exist_ok=True)
-    taken.touch()
+    existing.parent.mkdir(exist_ok=True)
+    existing.touch()
     with pytest.raises(InputError, match=r"taken .*config\.json"):
         pretrained.find_model(model)
 

@@ -98,60 +98,70 @@ def quantise(
 # The message about scales has their type and shape, and the expected type.
 ONE_A_ROW = r"scales .*\[.*\].* float32"
 WEIGHTS = {
-    "NaN": (lambda w: w[EMBEDDINGS].__setitem__((5, 2), float("nan")), "NaN"),
-    "infinity": (lambda w: w[EMBEDDINGS].__setitem__((5, 2), float("-inf")), "NaN"),
+    "NaN": (lambda weights: weights[EMBEDDINGS].__setitem__((5, 2), float("nan")), "NaN"),
+    "infinity": (lambda weights: weights[EMBEDDINGS].__setitem__((5, 2), float("-inf")), "NaN"),
     "int32": (
-        lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS].int()}),
+        lambda weights: weights.update({EMBEDDINGS: weights[EMBEDDINGS].int()}),
         "int32.* float32",
     ),
-    "bool": (lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS] > 0}), "bool.* float32"),
+    "bool": (
+        lambda weights: weights.update({EMBEDDINGS: weights[EMBEDDINGS] > 0}),
+        "bool.* float32",
+    ),
     "one dimension": (
-        lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS].flatten()}),
+        lambda weights: weights.update({EMBEDDINGS: weights[EMBEDDINGS].flatten()}),
         r"shape .*\[.*\[",
     ),
     "a row less": (
-        lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS][1:].clone()}),
+        lambda weights: weights.update({EMBEDDINGS: weights[EMBEDDINGS][1:].clone()}),
         r"shape .*\[.*\[",
     ),
-    "missing": (lambda w: w.pop(EMBEDDINGS), EMBEDDINGS),
-    "more": (lambda w: w.update(more=torch.ones(1)), r"\bmore\b"),
-    "none": (lambda w: w.clear(), ": 0 weights"),
+    "missing": (lambda weights: weights.pop(EMBEDDINGS), EMBEDDINGS),
+    "more": (lambda weights: weights.update(more=torch.ones(1)), r"\bmore\b"),
+    "none": (lambda weights: weights.clear(), ": 0 weights"),
     "scales of columns": (
-        lambda w: quantise(w, lambda codes: torch.ones(codes.shape[1])),
+        lambda weights: quantise(weights, lambda codes: torch.ones(codes.shape[1])),
         ONE_A_ROW,
     ),
-    "scales of cells": (lambda w: quantise(w, lambda codes: torch.ones(codes.shape)), ONE_A_ROW),
+    "scales of cells": (
+        lambda weights: quantise(weights, lambda codes: torch.ones(codes.shape)),
+        ONE_A_ROW,
+    ),
     "float64 scales": (
-        lambda w: quantise(w, lambda codes: torch.ones(len(codes), dtype=torch.float64)),
+        lambda weights: quantise(
+            weights, lambda codes: torch.ones(len(codes), dtype=torch.float64)
+        ),
         ONE_A_ROW,
     ),
     "int8 scales": (
-        lambda w: quantise(w, lambda codes: torch.ones(len(codes), dtype=torch.int8)),
+        lambda weights: quantise(weights, lambda codes: torch.ones(len(codes), dtype=torch.int8)),
         ONE_A_ROW,
     ),
     "NaN scales": (
-        lambda w: quantise(w, lambda codes: torch.full((len(codes),), float("nan"))),
+        lambda weights: quantise(weights, lambda codes: torch.full((len(codes),), float("nan"))),
         "NaN",
     ),
-    "no scales": (lambda w: quantise(w, None), "int8.* float32"),
+    "no scales": (lambda weights: quantise(weights, None), "int8.* float32"),
     "no scales of 4 bits": (
-        lambda w: quantise(w, None, dtype=torch.uint8),
+        lambda weights: quantise(weights, None, dtype=torch.uint8),
         "uint8.* float32",
     ),
     "4 bits of twice the width": (
-        lambda w: quantise(w, lambda codes: torch.ones(len(codes)), dtype=torch.uint8),
+        lambda weights: quantise(weights, lambda codes: torch.ones(len(codes)), dtype=torch.uint8),
         r"shape .*\[.*\[",
     ),
     "columns of 4 bits": (
-        lambda w: quantise(w, lambda codes: torch.ones(codes.shape[1]), dtype=torch.uint8),
+        lambda weights: quantise(
+            weights, lambda codes: torch.ones(codes.shape[1]), dtype=torch.uint8
+        ),
         ONE_A_ROW,
     ),
     "8-bit floats": (
-        lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS].to(torch.float8_e5m2)}),
+        lambda weights: weights.update({EMBEDDINGS: weights[EMBEDDINGS].to(torch.float8_e5m2)}),
         "F8_E5M2",
     ),
     "scales alone": (
-        lambda w: w.update({f"{EMBEDDINGS}.scale": torch.ones(3)}),
+        lambda weights: weights.update({f"{EMBEDDINGS}.scale": torch.ones(3)}),
         f"{EMBEDDINGS}.scale",
     ),
 }
@@ -170,7 +180,8 @@ def test_weights_that_do_not_fit_the_config_are_named(folder, name):
 
 def test_weights_in_half_precision_are_read(folder):
     change_weights(
-        folder, lambda weights: weights.update({name: w.half() for name, w in weights.items()})
+        folder,
+        lambda weights: weights.update({name: value.half() for name, value in weights.items()}),
     )
     assert SentenceEncoder.from_pretrained(folder).encode(["one dog"]).any()
 
@@ -441,7 +452,9 @@ def test_a_dictionary_with_letters_unknown_to_the_sentencepiece_model_is_read(tm
         stream.write("字 1\nmadeupword0000 0\n")
     change_weights(
         folder,
-        lambda w: w.update({EMBEDDINGS: torch.cat([w[EMBEDDINGS], torch.ones(2, 16)])}),
+        lambda weights: weights.update(
+            {EMBEDDINGS: torch.cat([weights[EMBEDDINGS], torch.ones(2, 16)])}
+        ),
         renews=True,
     )
     vocab_size = len(dictionary_lines(folder)) + 5
