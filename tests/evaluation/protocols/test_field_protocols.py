@@ -1,4 +1,4 @@
-"""xsim++, mteb-bitext and STS equal the code of LASER and mteb on the same vectors; see
+"""xsim++, mteb-bitext and STS give the results of LASER and mteb on the same vectors; see
 golden/README.md.
 """
 

@@ -1,4 +1,4 @@
-"""xsim and Tatoeba equal the tool of LASER; see golden/README.md."""
+"""xsim and Tatoeba give the results of the tool of LASER; see golden/README.md."""
 
 import json
 
