@@ -25,11 +25,12 @@ def tar_of(*members: tuple[str | tarfile.TarInfo, bytes], **options) -> bytes:
 
 
 def zip_of(*members: tuple[str, bytes], kind: int = stat.S_IFREG) -> bytes:
-    """`kind`: of files, in Unix's numbers."""
+    """Pack files of the type `kind`, a constant of `stat`."""
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as packed:
         for name, content in members:
             info = zipfile.ZipInfo(name)
-            info.external_attr, info.compress_type = (kind | 0o644) << 16, zipfile.ZIP_DEFLATED
+            info.external_attr = (kind | 0o644) << 16
+            info.compress_type = zipfile.ZIP_DEFLATED
             packed.writestr(info, content)
     return stream.getvalue()

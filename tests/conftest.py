@@ -1,4 +1,4 @@
-"""What several tests share: a small corpus through the real tools, trained once."""
+"""Fixtures and helpers of all tests: running commands, and a small corpus, prepared and trained once."""
 
 import contextlib
 import importlib
@@ -28,36 +28,44 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "golden"
-COMPATIBILITY = GOLDEN / "compatibility"  # what version 0.1.0 writes
-TRAIN_OPTIONS = {"--user-dir": "fairseq_lxsr", "--task": "xling_sent", "--arch": "lxsr_tiny"}
-TRAIN_OPTIONS |= {
+# Files that version 0.1.0 has written.
+COMPATIBILITY = GOLDEN / "compatibility"
+TRAIN_OPTIONS = {
+    "--user-dir": "fairseq_lxsr",
+    "--task": "xling_sent",
+    "--arch": "lxsr_tiny",
     "--criterion": "xling_sent_loss",
     "--optimizer": "adam",
     "--lr": "0.005",
     "--batch-size": "32",
+    "--lr-scheduler": "inverse_sqrt",
+    "--warmup-updates": "20",
+    "--seed": "1",
+    "--log-format": "simple",
+    "--log-interval": "1000",
+    # Starting a worker process takes as long as ten updates of a small model.
+    "--num-workers": "0",
 }
-TRAIN_OPTIONS |= {"--lr-scheduler": "inverse_sqrt", "--warmup-updates": "20", "--seed": "1"}
-TRAIN_OPTIONS |= {"--log-format": "simple", "--log-interval": "1000"}
-# A process that loads takes as long as ten updates of a small model.
-TRAIN_OPTIONS |= {"--num-workers": "0"}
 
 
 @pytest.fixture(autouse=True)
 def subnormal_numbers():
-    """Training rounds them to zero in its process, which may be that of other tests."""
+    """Restore subnormal numbers: a training in this process rounds them to zero."""
     yield
     if "torch" in sys.modules:
         sys.modules["torch"].set_flush_denormal(False)
 
 
 def pytest_make_parametrize_id(val, argname):
-    """Bytes are no names: an archive holds the second it was made in, and two workers would not
-    agree on its tests.
+    """Name parameters of type bytes by their argument.
+
+    An archive holds the time at which it was written, so two workers would name its tests
+    differently.
     """
     return argname if isinstance(val, bytes) else None
 
 
-# a shell's background job ignores interrupts, and so do the processes that it starts
+# A background job of a shell ignores interrupts, and so do the processes that it starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -80,15 +88,17 @@ def case(name: object):
 
 
 def forked_commands(preloaded: tuple[str, ...] = PRELOADED) -> Path:
-    """The folder with `python`, `lxsr` and `fairseq-train` that start without the seconds that
-    importing takes; `preloaded`: PRELOADED or FAIRSEQ.
+    """Return the folder with `python`, `lxsr` and `fairseq-train` as forks of a process.
+
+    The process has imported the modules of `preloaded`, which is PRELOADED or FAIRSEQ, so that a
+    command does not need seconds for it.
     """
     return forking_process() / ("fairseq" if preloaded == FAIRSEQ else "all") / "bin"
 
 
 @cache
 def forking_process() -> Path:
-    """The folder of the process behind the commands, which is the same for all workers."""
+    """Start the process behind the commands, once for all workers, and return its folder."""
     import filelock
 
     # A short path, as addresses of sockets must be.
@@ -106,7 +116,7 @@ def forking_process() -> Path:
 
 
 def forked_environment(**variables: str) -> dict[str, str]:
-    """The environment in which those commands are found, by shell scripts as well."""
+    """Return an environment whose PATH begins with the forked commands."""
     path = os.pathsep.join(
         (str(forked_commands()), str(Path(sys.executable).parent), os.environ["PATH"])
     )
@@ -123,10 +133,8 @@ def run(
     importing does, `preloaded` is FAIRSEQ, for a fork of one that lacks the package, or (), for a
     Python of its own.
     """
-    command, environment = (
-        [interpreter(preloaded), "-m", module, *map(str, arguments)],
-        forked_environment(**variables),
-    )
+    command = [interpreter(preloaded), "-m", module, *map(str, arguments)]
+    environment = forked_environment(**variables)
     done = subprocess.run(
         command, cwd=cwd, capture_output=True, text=True, env=environment, timeout=300
     )
@@ -142,9 +150,7 @@ def lxsr(*arguments, **options) -> subprocess.CompletedProcess:
 
 
 def python(code: str, *arguments, preloaded: tuple[str, ...] = (), **options) -> str:
-    """What `python -c code arguments` prints, in a process that imports what it needs itself, or a
-    fork as of `run`.
-    """
+    """Return the output of `python -c code arguments`, in a new Python or in a fork as in `run`."""
     command = [interpreter(preloaded), "-c", code, *map(str, arguments)]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=120, **{"cwd": ROOT} | options
@@ -155,10 +161,13 @@ def python(code: str, *arguments, preloaded: tuple[str, ...] = (), **options) ->
 def captured(
     command: list, function: Callable[[], object], folder: Path, explain
 ) -> subprocess.CompletedProcess:
-    """What a function does in this process as a program: output, errors and status; `explain`
-    returns an error's.
+    """Run a function as a program in this process: return its output, errors and exit status.
+
+    `explain` prints an exception and returns the exit status.
     """
-    output, errors, status = io.StringIO(), io.StringIO(), 0
+    output = io.StringIO()
+    errors = io.StringIO()
+    status = 0
     with (
         contextlib.redirect_stdout(output),
         contextlib.redirect_stderr(errors),
@@ -184,9 +193,7 @@ def checked(done: subprocess.CompletedProcess) -> subprocess.CompletedProcess:
 
 
 def lxsr_here(*arguments, check: bool = True, folder: Path = ROOT) -> subprocess.CompletedProcess:
-    """`lxsr` in this process: the same parsing, output and exit status, without the seconds that
-    importing takes.
-    """
+    """Run `lxsr` in this process: the same parsing, output and exit status, without imports."""
     from fairseq_lxsr.cli.main import main
 
     done = captured(
@@ -230,11 +237,14 @@ def train(
 
 
 def train_words(data: Path, save_dir: Path, *flags, **options) -> list[str]:
-    named = TRAIN_OPTIONS | {
-        f"--{name.replace('_', '-')}": value for name, value in options.items()
-    }
-    words = [word for item in named.items() if item[1] is not None for word in item]
-    return list(map(str, (data, "--cpu", "--save-dir", save_dir, *words, *flags)))
+    values = dict(TRAIN_OPTIONS)
+    for name, value in options.items():
+        values[f"--{name.replace('_', '-')}"] = value
+    words = [data, "--cpu", "--save-dir", save_dir]
+    for name, value in values.items():
+        if value is not None:
+            words += [name, value]
+    return list(map(str, (*words, *flags)))
 
 
 def train_here(data: Path, save_dir: Path, *flags, **options) -> subprocess.CompletedProcess:
@@ -250,7 +260,7 @@ def train_here(data: Path, save_dir: Path, *flags, **options) -> subprocess.Comp
             try:
                 fairseq_cli.train.cli_main()
             finally:
-                # what the end of a process does
+                # The end of a process would do this.
                 importlib.import_module("fairseq_lxsr.training.task").release_save_dir()
 
     with pytest.MonkeyPatch.context() as patch:
@@ -259,11 +269,9 @@ def train_here(data: Path, save_dir: Path, *flags, **options) -> subprocess.Comp
 
 
 def validations(done: subprocess.CompletedProcess, name: str = "accuracy") -> list[float]:
-    """A figure of every validation that fairseq-train printed."""
-    return [
-        float(found)
-        for found in re.findall(rf"valid on 'valid' subset .*?\| {name} ([0-9.]+)", done.stdout)
-    ]
+    """Return a score of every validation that fairseq-train printed."""
+    scores = re.findall(rf"valid on 'valid' subset .*?\| {name} ([0-9.]+)", done.stdout)
+    return [float(score) for score in scores]
 
 
 def weights(save_dir: Path, name: str = "checkpoint_last.pt") -> dict:
@@ -273,16 +281,17 @@ def weights(save_dir: Path, name: str = "checkpoint_last.pt") -> dict:
     return read_checkpoint(save_dir / name)["model"]
 
 
-def assert_same_weights(save_dir: Path, other: Path) -> None:
-    """The last checkpoints of two runs have the same parameters, to the bit."""
-    one, two = weights(save_dir), weights(other)
-    assert one.keys() == two.keys()
-    for name, value in one.items():
-        assert value.equal(two[name]), name
+def assert_same_weights(save_dir: Path, expected_dir: Path) -> None:
+    """Check that the last checkpoints of two runs have exactly the same parameters."""
+    parameters = weights(save_dir)
+    expected = weights(expected_dir)
+    assert parameters.keys() == expected.keys()
+    for name, value in parameters.items():
+        assert value.equal(expected[name]), name
 
 
 def report(error: Exception) -> int:
-    """What the hook of the plugin does at the end of a program. Returns: exit status."""
+    """Print an error as the hook of the plugin does; return the exit status."""
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sys, "excepthook", lambda *_: traceback.print_exception(error))
@@ -295,7 +304,8 @@ def report(error: Exception) -> int:
 
 @contextlib.contextmanager
 def logging_to(stream):
-    root, handler = logging.getLogger(), logging.StreamHandler(stream)
+    root = logging.getLogger()
+    handler = logging.StreamHandler(stream)
     level = root.level
     root.addHandler(handler)
     root.setLevel(logging.INFO)
@@ -307,7 +317,7 @@ def logging_to(stream):
 
 
 def refused(done: subprocess.CompletedProcess, *fragments: str) -> None:
-    """Bad input ended as it must: exit status 2, one line that says everything, no traceback."""
+    """Check that a command refused its input: exit status 2, one error line, no traceback."""
     assert done.returncode == 2, (done.returncode, done.stdout[-2000:], done.stderr[-2000:])
     assert "Traceback" not in done.stdout + done.stderr
     message = [line for line in done.stderr.splitlines() if ": error: " in line]
@@ -317,7 +327,7 @@ def refused(done: subprocess.CompletedProcess, *fragments: str) -> None:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """The bytes of all files of a folder, by their paths in it."""
+    """Return the bytes of all files of a folder, by their relative paths."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
@@ -328,9 +338,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def wait_until(
     happened: Callable[[], object], process: subprocess.Popen, seconds: float = 60
 ) -> None:
-    """Wait for what a process does; it is an error that the process ends, or the time, before it
-    happened.
-    """
+    """Wait until `happened` is true; fail if the process ends or the time is over before."""
     deadline = time.monotonic() + seconds
     while not happened():
         assert process.poll() is None, f"ended with {process.returncode} before"
@@ -339,9 +347,7 @@ def wait_until(
 
 
 def load_script(path: Path) -> ModuleType:
-    """The module of a file outside the package: an example or a tool, which finds the files beside
-    it.
-    """
+    """Import a file outside the package, an example or a tool, with its folder in `sys.path`."""
     spec = spec_from_file_location(path.stem, path)
     module = module_from_spec(spec)
     with pytest.MonkeyPatch.context() as patch:
@@ -352,7 +358,7 @@ def load_script(path: Path) -> ModuleType:
 
 @pytest.fixture(scope="module")
 def python_is_a_fork():
-    """What this process starts by `sys.executable`, or by name, is a fork."""
+    """Make `sys.executable`, and `python` in PATH, forks of a process that has imported everything."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "executable", str(forked_commands() / "python"))
         for name, value in forked_environment().items():
@@ -362,7 +368,7 @@ def python_is_a_fork():
 
 @pytest.fixture(scope="module")
 def browser():
-    """Chromium, which asks for nothing by itself."""
+    """Chromium, without requests of its own."""
     program = (
         shutil.which("chromium")
         or shutil.which("chromium-browser")
@@ -380,10 +386,11 @@ def browser():
 
 
 def made_once(work: Path, name: str, make: Callable[[], object]) -> Path:
-    """Return the folder in which one worker of pytest makes something and the others find it."""
+    """Call `make` in the first worker of pytest that asks for it; return the folder to all."""
     import filelock
 
-    lock, mark = (work.with_name(f"{work.name}.{name}{end}") for end in (".lock", ""))
+    mark = work.with_name(f"{work.name}.{name}")
+    lock = work.with_name(f"{work.name}.{name}.lock")
     with filelock.FileLock(lock):
         if not mark.exists():
             make()
@@ -393,9 +400,7 @@ def made_once(work: Path, name: str, make: Callable[[], object]) -> Path:
 
 @pytest.fixture(scope="session")
 def packaged():
-    """The encoder of the packaged model, which takes most of a second to read; no test changes
-    it.
-    """
+    """The encoder of the packaged model, which takes a second to read; no test changes it."""
     from fairseq_lxsr import SentenceEncoder
 
     return SentenceEncoder.from_pretrained("lxsr-static", "cpu")
@@ -403,9 +408,7 @@ def packaged():
 
 @pytest.fixture(scope="session")
 def toy_work(tmp_path_factory) -> Path:
-    """A work folder of `lxsr prepare`: corpus, subwords and data-bin of en-fr; no test changes
-    it.
-    """
+    """A work folder of `lxsr prepare`: corpus, subwords and data-bin of en-fr; never changed."""
     base = tmp_path_factory.getbasetemp()
     work = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "toy"
 
@@ -421,18 +424,21 @@ def toy_work(tmp_path_factory) -> Path:
 def toy_checkpoint(toy_work) -> Path:
     """A checkpoint of a few epochs on the toy corpus."""
     save = toy_work / "checkpoints"
-    options = {"max_epoch": "6"}
-    made_once(
-        toy_work,
-        "trained",
-        lambda: train(toy_work / "data-bin", save, "--no-epoch-checkpoints", **options),
-    )
+
+    def make():
+        train(toy_work / "data-bin", save, "--no-epoch-checkpoints", max_epoch="6")
+
+    made_once(toy_work, "trained", make)
     return save / "checkpoint_best.pt"
 
 
 @pytest.fixture(scope="session")
 def toy_model(toy_work, toy_checkpoint) -> Path:
     """The model folder of that checkpoint."""
-    words = ("export", "folder", "--checkpoint", toy_checkpoint, "--output", toy_work / "model")
-    made_once(toy_work, "exported", lambda: lxsr(*words))
-    return toy_work / "model"
+    output = toy_work / "model"
+
+    def make():
+        lxsr("export", "folder", "--checkpoint", toy_checkpoint, "--output", output)
+
+    made_once(toy_work, "exported", make)
+    return output

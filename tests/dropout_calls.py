@@ -1,4 +1,4 @@
-"""Where a model drops values."""
+"""Counts the calls of each dropout of a model."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -11,13 +11,16 @@ from fairseq_lxsr.modules.dropout import Dropout
 
 
 def dropout_calls(model: nn.Module, run: Callable[[], Any]) -> dict[str, int]:
-    """How often each dropout of a model is called, by its name."""
+    """Return how often `run` calls each dropout of a model, by its name."""
     calls: Counter[str] = Counter()
-    hooks = [
-        module.register_forward_hook(partial(lambda name, *_: calls.update([name]), name))
-        for name, module in model.named_modules()
-        if isinstance(module, Dropout)
-    ]
+
+    def count(name: str, *_: Any) -> None:
+        calls[name] += 1
+
+    hooks = []
+    for name, module in model.named_modules():
+        if isinstance(module, Dropout):
+            hooks.append(module.register_forward_hook(partial(count, name)))
     run()
     for hook in hooks:
         hook.remove()

@@ -1,11 +1,12 @@
-"""Commands that run in forks of one process, which has imported torch and fairseq once: each starts
-in milliseconds.
+"""Commands that run in forks of one process, which has imported torch and fairseq: each starts in
+milliseconds.
 
-As a script this is that process, `python forks.py PARENT FOLDER NAME MODULE,... [NAME MODULE,...]`;
-`start` starts it and puts `lxsr`, `fairseq-train`, `fairseq-generate`, `pytest` and `python` into
-FOLDER/NAME/bin, for PATH.
+As a script this file is that process: `python forks.py PARENT FOLDER NAME MODULE,... [NAME
+MODULE,...]`. `start` starts it and writes `lxsr`, `fairseq-train`, `fairseq-generate`, `pytest` and
+`python` into FOLDER/NAME/bin, for PATH.
+
 LXSR_SHRINK in the environment of a command names a module with a function `shrink(name,
-arguments)`, which returns the arguments that are used.
+arguments)`, which returns the arguments to use instead.
 """
 
 import atexit
@@ -33,14 +34,16 @@ ENTRIES = {
     "fairseq-generate": ("fairseq_cli.generate", "cli_main"),
     "pytest": ("pytest", "console_main"),
 }
-FAIRSEQ = ("fairseq_cli.train", "fairseq_cli.hydra_train")  # and nothing of ours
+# Modules of fairseq, for tests of importing the package.
+FAIRSEQ = ("fairseq_cli.train", "fairseq_cli.hydra_train")
+# All modules: --user-dir imports the families of tasks, and every optimizer torch._dynamo.
 PRELOADED = (
     "fairseq_cli.train",
     "fairseq_cli.generate",
     "fairseq_lxsr.cli.main",
     "fairseq_lxsr.encoder",
-    "fairseq_lxsr.tasks.families",  # as --user-dir does
-    "torch._dynamo",  # which every optimizer imports
+    "fairseq_lxsr.tasks.families",
+    "torch._dynamo",
 )
 CLIENT = """#!{python} -ISE
 import json, os, socket, sys
@@ -50,7 +53,8 @@ with socket.socket(socket.AF_UNIX) as client:
     socket.send_fds(client, [content.encode()], [0, 1, 2])
     sys.exit(int(client.recv(8) or 1))
 """
-STARTS_WITHIN = 240  # seconds, until everything is imported; on a busy machine
+# Seconds until everything is imported, on a busy machine.
+STARTS_WITHIN = 240
 
 
 @contextlib.contextmanager
@@ -116,7 +120,8 @@ def serve(address: str, parent: int) -> None:
         server.listen()
         server.settimeout(1)
         os.rename(f"{address}.new", address)
-        while is_alive(parent):  # a killed pytest leaves nothing behind
+        # A pytest that was killed cannot end this process.
+        while is_alive(parent):
             try:
                 client, _ = server.accept()
             except TimeoutError:
@@ -137,18 +142,19 @@ def is_alive(process: int) -> bool:
 
 
 def reap(*_) -> None:
-    """Wait for the forks that have ended; their status they have told the client themselves."""
+    """Wait for the forks that have ended; they have sent their status to the client."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
 
 
 def answer(client: socket.socket) -> int:
-    """Run the command that the client asks for, with its files and in its folder; it dies with the
-    client.
+    """Run the command of a client, with the client's files, folder and environment.
+
+    This process is killed when the client ends.
     """
     fcntl.fcntl(client, fcntl.F_SETOWN, os.getpid())
-    # SIGIO when the client ends
+    # The end of the client sends SIGIO, which kills.
     fcntl.fcntl(client, fcntl.F_SETFL, fcntl.fcntl(client, fcntl.F_GETFL) | os.O_ASYNC)
     content, files, _, _ = socket.recv_fds(client, 1 << 20, 3)
     while not content.endswith(b"\n"):
@@ -156,24 +162,25 @@ def answer(client: socket.socket) -> int:
     name, arguments, folder, environment = json.loads(content)
     for file, number in zip(files, range(3), strict=True):
         os.dup2(file, number)
-    # what this process knows of its own files, for example that they are seekable, is not true of
-    # the client's
+    # The streams of Python remember properties of the old files, for example that they are seekable.
     sys.stdin, sys.stdout, sys.stderr = (
         os.fdopen(number, mode, closefd=False) for number, mode in enumerate("rww")
     )
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    # a command's own commands are forks as well
+    # Commands that this command starts are forks too.
     sys.executable = shutil.which("python") or sys.executable
     os.execv = lambda _, words: sys.exit(subprocess.run(words).returncode)  # type: ignore[assignment,misc]
-    while name == "python" and arguments[:1] == ["-W"]:  # as Python does it
+    # Python itself sets its options -W in the same way.
+    while name == "python" and arguments[:1] == ["-W"]:
         warnings._setoption(arguments[1])  # type: ignore[attr-defined]
         arguments = arguments[2:]
     if shrink := environment.get("LXSR_SHRINK"):
         arguments = importlib.import_module(shrink).shrink(name, arguments)
     status = run(name, arguments)
-    atexit._run_exitfuncs()  # which the end by os._exit leaves out
+    # os._exit leaves these functions out.
+    atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     client.sendall(str(status).encode())
@@ -186,9 +193,8 @@ def run(name: str, arguments: list[str]) -> int:
     try:
         try:
             return int(call(name, arguments) or 0)
-        except (
-            Exception
-        ):  # what Python does at the end of a program; the plugin has a hook of its own there
+        except Exception:
+            # Python calls the hook at the end of a program; the plugin installs its own.
             sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
     except SystemExit as stop:
         if isinstance(stop.code, str):
@@ -218,12 +224,13 @@ def call(name: str, arguments: list[str]) -> int | None:
 
 def main(parent: int, folder: str, *words: str) -> None:
     """Serve each set of commands with its modules imported; all but the last one from a fork."""
-    for place in range(0, len(words), 2):
-        for module in words[place + 1].split(","):
+    groups = list(zip(words[::2], words[1::2], strict=True))
+    for group, modules in groups:
+        for module in modules.split(","):
             importlib.import_module(module)
-        is_last = place + 2 == len(words)
+        is_last = group == groups[-1][0]
         if is_last or os.fork() == 0:
-            serve(os.path.join(folder, words[place], "socket"), parent)
+            serve(os.path.join(folder, group, "socket"), parent)
             break
     shutil.rmtree(folder, ignore_errors=True)
 

@@ -1,4 +1,4 @@
-"""An encoder whose vectors were written down by hand."""
+"""An encoder whose vectors were written by hand."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ GOLDEN = Path(__file__).parent / "golden"
 
 
 class Vectors:
-    """Embeds by looking up."""
+    """Looks the vector of a sentence up in a table."""
 
     fingerprint = "golden"
 

@@ -1,4 +1,4 @@
-"""A server of our own that serves one file, and drops connections when it is told to."""
+"""A local HTTP server of one file, which can drop or reset connections."""
 
 import contextlib
 import http.server
@@ -8,16 +8,26 @@ import threading
 import time
 from collections.abc import Iterator
 
-CONTENT = bytes(range(256)) * 2000  # half a megabyte
+# Half a megabyte.
+CONTENT = bytes(range(256)) * 2000
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Serves `content` at any path; `troubles` are consumed one a request."""
+    """Serves `content` at every path.
+
+    Attributes:
+        content: the bytes of the file.
+        ranges: whether the header Range is respected.
+        troubles: for the next requests, one each: an error status, "drop", "reset", or None.
+        requests: the headers Range of all requests.
+    """
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.content, self.ranges = CONTENT, True
-        self.troubles, self.requests = [], []
+        self.content = CONTENT
+        self.ranges = True
+        self.troubles = []
+        self.requests = []
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
     @property
@@ -27,13 +37,16 @@ class Server(http.server.ThreadingHTTPServer):
 
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
-        server, trouble = self.server, (self.server.troubles or [None]).pop(0)
-        asked = self.headers.get("Range")
-        server.requests.append(asked)
+        server = self.server
+        trouble = server.troubles.pop(0) if server.troubles else None
+        requested_range = self.headers.get("Range")
+        server.requests.append(requested_range)
         if isinstance(trouble, int):
             self.send_error(trouble)
             return
-        start = int(asked.removeprefix("bytes=").rstrip("-")) if asked and server.ranges else 0
+        start = 0
+        if requested_range and server.ranges:
+            start = int(requested_range.removeprefix("bytes=").rstrip("-"))
         if start and start >= len(server.content):
             self.send_error(416)
             return

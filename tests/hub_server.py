@@ -48,7 +48,7 @@ class HubServer(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.repositories: dict[str, Repository] = {}
         self.requests: list[str] = []
-        # Maps patterns of paths to answers that replace the right ones: status, content, headers.
+        # Maps patterns of paths to answers with an error: status, content, headers.
         self.faults: dict[str, tuple[int, object, dict[str, str]]] = {}
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
@@ -56,14 +56,14 @@ class HubServer(http.server.ThreadingHTTPServer):
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}"
 
-    def add(self, name: str, folder: Path, revision: str = "main", **others: bytes) -> str:
-        """Commit the files of a folder, and other files, whose names have __ for a dot."""
+    def add(self, name: str, folder: Path, revision: str = "main", **extra_files: bytes) -> str:
+        """Commit the files of a folder, and extra files, whose names have __ for a dot."""
         files = {}
         for path in sorted(folder.rglob("*")):
             if path.is_file():
                 files[path.relative_to(folder).as_posix()] = path.read_bytes()
-        for other, content in others.items():
-            files[other.replace("__", ".")] = content
+        for extra_name, content in extra_files.items():
+            files[extra_name.replace("__", ".")] = content
         return self.repositories.setdefault(name, Repository()).commit(files, revision)
 
 
@@ -108,7 +108,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return self.headers.get("Authorization") == f"Bearer {TOKEN}"
 
     def repository(self, name: str) -> Repository | None:
-        """The repository, or None after an answer that there is none."""
+        """Return the repository, or answer with an error and return None."""
         repository = self.server.repositories.get(name)
         if repository is None or (repository.private and not self.has_token()):
             self.reply(401, {"error": "no"}, X_Error_Code="RepoNotFound")
@@ -126,15 +126,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return repository, commit
 
     def info(self, name: str, revision: str = "main"):
-        if found := self.commit_of(name, revision):
-            repository, commit = found
+        location = self.commit_of(name, revision)
+        if location:
+            repository, commit = location
             files = [{"rfilename": path} for path in repository.commits[commit]]
             about = {"_id": name, "id": name, "sha": commit, "siblings": files}
             self.reply(200, about | {"private": repository.private})
 
     def tree(self, name: str, revision: str):
-        if found := self.commit_of(name, revision):
-            repository, commit = found
+        location = self.commit_of(name, revision)
+        if location:
+            repository, commit = location
             rows = []
             for path, content in repository.commits[commit].items():
                 oid = hashlib.sha1(content).hexdigest()
@@ -142,8 +144,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.reply(200, rows)
 
     def file(self, name: str, revision: str, path: str):
-        if found := self.commit_of(name, revision):
-            repository, commit = found
+        location = self.commit_of(name, revision)
+        if location:
+            repository, commit = location
             content = repository.commits[commit].get(path)
             if content is None:
                 self.reply(404, {"error": "no"}, X_Error_Code="EntryNotFound")
@@ -189,7 +192,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.reply(200, {"url": f"{self.server.url}/{name}", "name": name})
 
     def branch(self, name: str, revision: str):
-        if repository := self.repository(name):
+        repository = self.repository(name)
+        if repository:
             repository.revisions.setdefault(revision, repository.revisions["main"])
             self.reply(200, {})
 
@@ -201,8 +205,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.reply(200, {"files": files})
 
     def commit(self, name: str, revision: str):
-        if found := self.commit_of(name, revision):
-            repository, commit = found
+        location = self.commit_of(name, revision)
+        if location:
+            repository, commit = location
             files = dict(repository.commits[commit])
             for line in self.body.splitlines():
                 change = json.loads(line)
@@ -236,9 +241,9 @@ ROUTES = {
 
 @contextlib.contextmanager
 def serving(cache: Path) -> Iterator[HubServer]:
-    """Run a stand-in inside the block, as the hub of this process, with a cache of its own.
+    """Run a stand-in for the hub of this process, with an empty cache.
 
-    `huggingface_hub` reads the environment when it is imported, so that its values are replaced.
+    `huggingface_hub` reads the environment on import, so its constants are replaced.
     """
     constants = pytest.importorskip("huggingface_hub.constants")
     server = HubServer()

@@ -1,10 +1,10 @@
-"""Kill `lxsr embed`, `mine` and `train-context` at random moments and let them go on: the bytes of
-a run in peace.
+"""Kill `lxsr embed`, `mine` and `train-context` at random moments and continue them: the outputs
+must be the bytes of an undisturbed run.
 
     python tests/kill_at_random.py FOLDER --lines 200000 --kills 20
 
-Every run is a fork of this process, which has imported everything and computed nothing: no time
-goes into starting. The signal goes to the process alone or to its children too, at random.
+Every run is a fork of this process, which has imported everything, so that a run starts at once.
+The signal goes to the process alone or to its children too, at random.
 """
 
 import argparse
@@ -35,48 +35,58 @@ from fairseq_lxsr.search import bitext
 
 MODEL = Path(__file__).parent / "golden" / "compatibility" / "best.model"
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-# how a run may end: the signal itself, or what the command makes of it; by SIGKILL it is never the
-# latter
+# Exit statuses that a signal may cause: by the signal itself, or by the handler of the command.
 ENDS = {signal.SIGKILL: {-9}, signal.SIGTERM: {-15, 143}, signal.SIGINT: {-2, 130}}
 IMPORTED = (embeddings, evaluation, search, SentenceEncoder)
-TIMED = ("train.log", "rounds.jsonl", "*.pt")  # files that hold the time or the seconds of a run
+# Files with the time or the duration of a run, which are not compared.
+TIMED = ("train.log", "rounds.jsonl", "*.pt")
 CONTEXT = {
     "arch": "context_transformer_tiny",
     "vocab_size": 200,
     "valid_documents": 50,
     "max_positions": 40,
+    "shards": 2,
+    "epochs": 1,
+    "rounds": 1,
+    "draw": 2000,
+    "best": 1000,
+    "pairs": 5000,
+    "batch_size": 256,
+    "workers": 1,
 }
-CONTEXT |= {"shards": 2, "epochs": 1, "rounds": 1, "draw": 2000, "best": 1000, "pairs": 5000}
-CONTEXT |= {"batch_size": 256, "workers": 1}
 
 
-class Attacked(NamedTuple):
-    """A command line under attack, and when it is killed at the latest: of its seconds in peace and
-    the kills.
+class Command(NamedTuple):
+    """A command line to kill.
+
+    Attributes:
+        words: the command line without `lxsr`.
+        latest_kill: the latest second of a kill, given the seconds of an undisturbed run and the
+            number of kills.
     """
 
     words: list[str]
-    longest: Callable[[float, int], float]
+    latest_kill: Callable[[float, int], float]
 
 
 def write_text(folder: Path, lines: int) -> tuple[Path, Path]:
-    """Two files of different sentences: every pair of the toy corpus's sentences is one."""
+    """Write aligned files of distinct lines, each of two sentences of the toy corpus."""
     pairs = toy.sentences(6000)
     files = folder / "text.en", folder / "text.fr"
     for side, file in enumerate(files):
         with file.open("w", encoding="utf-8") as text:
-            for one, other in itertools.islice(itertools.product(pairs, pairs), lines):
-                text.write(f"{one[side]} {other[side]}\n")
+            for first, second in itertools.islice(itertools.product(pairs, pairs), lines):
+                text.write(f"{first[side]} {second[side]}\n")
     return files
 
 
 def start(command: list[str], errors: Path) -> int:
-    """Returns: the process that runs the command."""
-    # until the command runs, no handler prints a traceback
+    """Run a command in a fork; return the id of its process."""
+    # Before the command runs, an interrupt must not print a traceback.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     process = os.fork()
     if process:
-        # it has ended, or done it itself
+        # The child also calls setpgid, or has ended.
         with contextlib.suppress(PermissionError, ProcessLookupError):
             os.setpgid(process, process)
         return process
@@ -85,7 +95,7 @@ def start(command: list[str], errors: Path) -> int:
         os.setpgid(0, 0)
         os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        # a shell's background job ignores it
+        # A background job of a shell ignores interrupts.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         main(command)
         status = 0
@@ -99,15 +109,16 @@ def start(command: list[str], errors: Path) -> int:
 
 def finish(process: int, errors: Path, expected: set[int]) -> int:
     status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-    said = errors.read_text(encoding="utf-8", errors="replace")
-    if status not in expected or "Traceback" in said:
-        sys.exit(f"ended with {status}, expected {sorted(expected)}: {said[-3000:]}")
+    message = errors.read_text(encoding="utf-8", errors="replace")
+    if status not in expected or "Traceback" in message:
+        sys.exit(f"ended with {status}, expected {sorted(expected)}: {message[-3000:]}")
     return status
 
 
 def wait_for_children(folder: Path, seconds: float) -> None:
-    """Wait until no process holds a lock in a folder: one that was killed alone leaves the training
-    that it began.
+    """Wait until no process holds a lock in a folder.
+
+    A process that was killed alone leaves the training that it has started.
     """
     deadline = time.monotonic() + seconds
     for path in folder.rglob("*lock"):
@@ -119,60 +130,76 @@ def wait_for_children(folder: Path, seconds: float) -> None:
                 time.sleep(0.1)
 
 
-def differing(folder: Path, other: Path) -> list[str]:
-    """The files that are not the same in two folders."""
-    names = [
-        {str(path.relative_to(each)) for path in each.rglob("*") if path.is_file()}
-        for each in (folder, other)
-    ]
-    compared = (
-        name for name in names[0] & names[1] if not any(Path(name).match(timed) for timed in TIMED)
-    )
-    return sorted(names[0] ^ names[1]) + sorted(
-        name for name in compared if (folder / name).read_bytes() != (other / name).read_bytes()
-    )
+def file_names(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-def survives(command: Attacked, folder: Path, kills: int, seed: int) -> dict[str, object]:
-    """Kill a command, which writes to FOLDER/work, and let it go on until it was killed so often:
-    figures of it.
+def differing(folder: Path, expected: Path) -> list[str]:
+    """Return the names of the files that are not the same in two folders."""
+    names = file_names(folder)
+    expected_names = file_names(expected)
+    differences = sorted(names ^ expected_names)
+    for name in sorted(names & expected_names):
+        if any(Path(name).match(pattern) for pattern in TIMED):
+            continue
+        if (folder / name).read_bytes() != (expected / name).read_bytes():
+            differences.append(name)
+    return differences
+
+
+def kill_and_continue(command: Command, folder: Path, kills: int, seed: int) -> dict[str, object]:
+    """Kill a command, which writes to FOLDER/work, and continue it, until all kills are done.
+
+    Returns:
+        the number of kills and of complete runs, and the exit statuses.
     """
-    draws, errors = random.Random(seed), folder / "errors"
-    whole, work = folder / "whole", folder / "work"
-    began = time.perf_counter()
+    draws = random.Random(seed)
+    errors = folder / "errors"
+    expected = folder / "expected"
+    work = folder / "work"
+    begin = time.perf_counter()
     finish(start(command.words, errors), errors, {0})
-    seconds, done, ends, runs = time.perf_counter() - began, 0, [], 0
-    work.rename(whole)  # files may hold the path, so it is the same in all runs
-    while done < kills or any(ends[-1:]):
+    seconds = time.perf_counter() - begin
+    # Files may contain the path, so it is the same in all runs.
+    work.rename(expected)
+    num_kills = 0
+    num_complete = 0
+    statuses = []
+    is_running = False
+    while num_kills < kills or is_running:
         process = start(command.words, errors)
-        if done < kills:
-            sent, send = SIGNALS[done % len(SIGNALS)], draws.choice((os.kill, os.killpg))
-            time.sleep(draws.uniform(0, command.longest(seconds, kills)))
-            send(process, sent)  # where it has ended, it is still to be waited for
-            ends.append(finish(process, errors, {0} | ENDS[sent]))
-            done += ends[-1] != 0
+        if num_kills < kills:
+            sent = SIGNALS[num_kills % len(SIGNALS)]
+            send = draws.choice((os.kill, os.killpg))
+            time.sleep(draws.uniform(0, command.latest_kill(seconds, kills)))
+            # The id is valid even if the process has ended, because nobody has waited for it.
+            send(process, sent)
+            status = finish(process, errors, {0} | ENDS[sent])
+            if status != 0:
+                num_kills += 1
             wait_for_children(work, 10 * seconds)
         else:
-            ends.append(finish(process, errors, {0}))
-        if ends[-1] == 0:
-            runs += 1
-            if wrong := differing(whole, work):
-                sys.exit(f"{work}: other than {whole}: {wrong}")
+            status = finish(process, errors, {0})
+        statuses.append(status)
+        is_running = status != 0
+        if status == 0:
+            num_complete += 1
+            differences = differing(work, expected)
+            if differences:
+                sys.exit(f"{work} differs from {expected}: {differences}")
             shutil.rmtree(work)
-    shutil.rmtree(whole)
+    shutil.rmtree(expected)
     return {
         "command": command.words[0],
         "seconds": round(seconds, 1),
-        "kills": done,
-        "complete": runs,
-        "ends": ends,
+        "kills": num_kills,
+        "complete": num_complete,
+        "ends": statuses,
     }
 
 
 def stories(lines: Iterable[str]) -> Iterator[str]:
-    """Documents of one line, which are mined only, and after ten of them one of four lines, which
-    trains too.
-    """
+    """Yield documents: ten of one line, which are only mined, then one of four, which also trains."""
     remaining = iter(lines)
     for size in itertools.cycle([1] * 10 + [4]):
         story = "".join(itertools.islice(remaining, size))
@@ -181,20 +208,21 @@ def stories(lines: Iterable[str]) -> Iterator[str]:
         yield story
 
 
-def commands(folder: Path, lines: int) -> dict[str, Attacked]:
-    """Every command that can be attacked, over its text."""
+def commands(folder: Path, lines: int) -> dict[str, Command]:
+    """Return every command, with its text."""
     source, target = write_text(folder, lines)
     documents = {}
     for language, text in (("en", source), ("fr", target)):
         documents[language] = folder / f"documents.{language}"
         with text.open(encoding="utf-8") as stream:
             documents[language].write_text("\n".join(stories(stream)), encoding="utf-8")
-    work, config = folder / "work", folder / "context.yaml"
-    named = {
+    work = folder / "work"
+    config = folder / "context.yaml"
+    files = {
         "documents": {language: str(path) for language, path in documents.items()},
         "work": str(work),
     }
-    config.write_text(yaml.safe_dump(named | CONTEXT), encoding="utf-8")
+    config.write_text(yaml.safe_dump(files | CONTEXT), encoding="utf-8")
     model = ["--model", str(MODEL), "--device", "cpu"]
     texts = ["--source", str(source), "--target", str(target)]
 
@@ -202,13 +230,13 @@ def commands(folder: Path, lines: int) -> dict[str, Attacked]:
         return 3 * seconds / kills
 
     return {
-        "embed": Attacked(
+        "embed": Command(
             ["embed", *model, "--input", str(source), "--resume", "--output", f"{work}/x.npy"],
             often,
         ),
-        "mine": Attacked(["mine", *model, *texts, "--output", f"{work}/pairs.tsv"], often),
-        # its training takes seconds to start, and continues from what it saved last
-        "train-context": Attacked(
+        "mine": Command(["mine", *model, *texts, "--output", f"{work}/pairs.tsv"], often),
+        # The training takes seconds to start, and continues from its last checkpoint.
+        "train-context": Command(
             ["train-context", str(config)], lambda seconds, kills: seconds / 2
         ),
     }
@@ -234,10 +262,11 @@ def run() -> None:
     args.folder.mkdir(parents=True, exist_ok=True)
     stream.WINDOW = bitext.ENCODE_ROWS = bitext.SEARCH_ROWS = args.block
     rounds.SAVE_INTERVAL = args.save_every
-    attacked = commands(args.folder.absolute(), args.lines)
+    folder = args.folder.absolute()
+    command_of = commands(folder, args.lines)
     for verb in args.verbs:
-        found = survives(attacked[verb], args.folder.absolute(), args.kills, args.seed)
-        print(json.dumps({"lines": args.lines, **found}), flush=True)
+        results = kill_and_continue(command_of[verb], folder, args.kills, args.seed)
+        print(json.dumps({"lines": args.lines, **results}), flush=True)
 
 
 if __name__ == "__main__":

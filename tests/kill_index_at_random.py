@@ -137,8 +137,10 @@ def kill_edits(folder: Path, kills: int, readers: int, seed: int = 1) -> dict[st
         while killed < kills:
             version += 1
             name = draws.choice(EDITS)
-            present = name in ("update", "delete")
-            candidates = [b for b in range(2 * BATCHES) if (b in versions) == present]
+            if name in ("update", "delete"):
+                candidates = sorted(versions)
+            else:
+                candidates = sorted(set(range(2 * BATCHES)) - versions.keys())
             batch = draws.choice(candidates)
             writer = context.Process(target=edit, args=(folder, name, batch, version))
             start = time.perf_counter()
@@ -168,9 +170,9 @@ def kill_edits(folder: Path, kills: int, readers: int, seed: int = 1) -> dict[st
         reads = 0
         problems: list[str] = []
         for _ in processes:
-            count, found = results.get()
+            count, reader_problems = results.get()
             reads += count
-            problems += found
+            problems += reader_problems
         for process in processes:
             process.join()
     assert not problems, problems[:3]

@@ -1,4 +1,4 @@
-"""A process killed just before any change of its files, without a process."""
+"""Simulates a kill of this process just before any change of its files."""
 
 import builtins
 import contextlib
@@ -15,17 +15,18 @@ WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
 class KilledError(OSError):
-    """Stands for SIGKILL; whatever cleans up after it fails in the same way."""
+    """Stands for SIGKILL; changes that would clean up after it raise it again."""
 
 
 @contextlib.contextmanager
 def killed_before(change: int) -> Iterator[list[str]]:
-    """The `change`-th change of names, from 1, and all that follow do not happen, inside this.
+    """Raise KilledError for the `change`-th change of files, from 1, and for all that follow.
 
-    Counted are files and folders that are made, renamed or removed, and files that are opened for
-    writing; not what is written to an open file.
+    A change creates, renames or removes a file or folder, or opens a file for writing. Writing to
+    an open file is none.
 
-    Returns: what was changed, or would have been.
+    Yields:
+        the list of changes, with the first one that did not happen at the end.
     """
     changes: list[str] = []
 
@@ -57,8 +58,9 @@ def killed_before(change: int) -> Iterator[list[str]]:
 def every_kill(run: Callable[[], object]) -> Iterator[int]:
     """Run with a kill before the first change, the second, ..., until none is left.
 
-    Returns: after each kill, the number of changes before it; what runs then takes this process for
-    another one.
+    Yields:
+        after each kill, the number of changes before it. Locks of the killed run count as those of
+        a process that has ended.
     """
     for change in itertools.count(1):
         with killed_before(change) as changes, contextlib.suppress(Exception):

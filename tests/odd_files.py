@@ -1,5 +1,5 @@
-"""What becomes of a file: cut, overwritten, of another kind, with other values of every type in its
-JSON.
+"""Strategies of hypothesis for damaged files: cut, overwritten, of another type, or with other values
+in their JSON.
 """
 
 import json
@@ -7,6 +7,7 @@ import json
 from hypothesis import strategies as st
 from other_values import changed, places
 
+# First bytes of other types of files.
 KINDS = (
     b"",
     b"PK\x03\x04",
@@ -47,7 +48,7 @@ ODD = st.one_of(
 
 @st.composite
 def odd_bytes(draw, content: bytes):
-    """A file's bytes, damaged."""
+    """Draw the bytes of a damaged file."""
     start = draw(st.integers(0, max(0, len(content) - 1)))
     end = draw(st.integers(start, min(len(content), start + 40)))
     return draw(
@@ -62,12 +63,12 @@ def odd_bytes(draw, content: bytes):
 
 @st.composite
 def odd_json(draw, document):
-    """A JSON document with one or two changes, or its damaged bytes."""
+    """Draw a JSON document with one or two changes, or its damaged bytes."""
     if draw(st.integers(0, 4)) == 0:
         return draw(odd_bytes(json.dumps(document).encode()))
     for _ in range(draw(st.integers(1, 2))):
-        there = list(places(document))
-        if there:
+        paths = list(places(document))
+        if paths:
             value = ... if draw(st.integers(0, 5)) == 0 else draw(ODD)
-            document = changed(document, draw(st.sampled_from(there)), value)
+            document = changed(document, draw(st.sampled_from(paths)), value)
     return json.dumps(document).encode()

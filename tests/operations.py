@@ -1,9 +1,10 @@
-"""What torch does while a test looks on."""
+"""Records the operations that torch runs."""
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-INDEX_BY_MASK = "x[mask]"  # has to know how many are True
+# Needs the number of True values, so it waits for the device.
+INDEX_BY_MASK = "x[mask]"
 
 
 def is_mask(index) -> bool:
@@ -11,7 +12,7 @@ def is_mask(index) -> bool:
 
 
 class Operations(TorchDispatchMode):
-    """Every operation that runs, by name, with the size of what it returns."""
+    """Records every operation: its name, and the shape of its result."""
 
     def __init__(self):
         super().__init__()
@@ -29,17 +30,17 @@ class Operations(TorchDispatchMode):
         return result
 
 
+# Operations that wait for the device.
 SYNCHRONISE = {
     "aten::_local_scalar_dense",
     "aten::nonzero",
     "aten::masked_select",
     "aten::item",
     "aten::equal",
-}
-SYNCHRONISE |= {
     "aten::_unique2",
     "aten::unique_consecutive",
     "aten::is_nonzero",
     "aten::repeat_interleave",
+    "aten::_pack_padded_sequence",
+    INDEX_BY_MASK,
 }
-SYNCHRONISE |= {"aten::_pack_padded_sequence", INDEX_BY_MASK}

@@ -8,21 +8,20 @@ import torch
 
 
 def places(value: Any, names: tuple = ()) -> Iterator[tuple]:
-    """Where something lies in nested objects and lists."""
-    items = (
-        enumerate(value)
-        if isinstance(value, list)
-        else value.items()
-        if isinstance(value, dict)
-        else ()
-    )
+    """Yield the path of every value in nested objects and lists."""
+    if isinstance(value, list):
+        items = list(enumerate(value))
+    elif isinstance(value, dict):
+        items = list(value.items())
+    else:
+        items = []
     for name, inner in items:
         yield (*names, name)
         yield from places(inner, (*names, name))
 
 
 def changed(value: Any, place: tuple, new: Any) -> Any:
-    """A copy with something else in one place; `...` takes it away."""
+    """Return a copy with a new value in one place, or without it if the new value is `...`."""
     whole = copy.deepcopy(value)
     inner = whole
     for name in place[:-1]:
@@ -38,7 +37,7 @@ VALUES = [..., None, {}, [], "no", "\ud800", -1, 10**30, float("nan"), True, tor
 
 
 def changed_checkpoints(state: dict[str, Any]) -> Iterator[Any]:
-    """The state with another value in every place, one at a time; of the weights the first two."""
+    """Yield the state with another value in one place, for every place but most weights."""
     yield from ({}, [], None, 5, "x", torch.ones(1))
     weights = list(state["model"])
     for place in places(state):

@@ -8,7 +8,9 @@ from fairseq_lxsr.training.lightweight.dataset import SentencePairDataset
 from fairseq_lxsr.training.lightweight.parts.masking import Masking, MaskingVocabulary
 from fairseq_lxsr.training.pairs import PairCorpus
 
-PAD, EOS, MASK = 1, 2, 60
+PAD = 1
+EOS = 2
+MASK = 60
 
 
 def corpus(name, pairs, seed=0, longest=12, empty=(), sources=None):
@@ -38,7 +40,7 @@ def batches_of(data, **limits):
 
 
 class Words:
-    """As much of a fairseq dictionary as models ask for."""
+    """The part of a fairseq dictionary that models use."""
 
     def __init__(self, size=MASK):
         self.size = size
@@ -46,4 +48,11 @@ class Words:
     def __len__(self):
         return self.size
 
-    pad, eos, unk = (lambda self: PAD), (lambda self: EOS), (lambda self: 3)
+    def pad(self):
+        return PAD
+
+    def eos(self):
+        return EOS
+
+    def unk(self):
+        return 3

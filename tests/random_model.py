@@ -1,6 +1,4 @@
-"""Model folders with random weights over a fresh SentencePiece model, whose dictionary lacks some
-of its pieces.
-"""
+"""Model folders with random weights and a new SentencePiece model; the dictionary lacks some pieces."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,29 +22,39 @@ def write_model(
     lines: Sequence[str] = (),
     **sizes,
 ) -> Path:
-    """Args: pieces: `bpe` or `unigram`; version: of the reading of text; rule: of letters; read_as:
-    letters and what the model reads in their place; lines: of text, in addition; sizes: of the
-    config.
+    """Write a model folder.
+
+    Args:
+        folder: a new folder, whose subfolder `model` is the model folder.
+        pieces: `bpe` or `unigram`.
+        byte_fallback: an option of SentencePiece.
+        version: the version of the normalization of text.
+        rule: a normalization rule of SentencePiece.
+        read_as: letters, and what the model reads in their place.
+        lines: text in addition to that of the toy corpus.
+        sizes: fields of the config.
     """
     folder.mkdir(parents=True)
     text = folder / "text"
-    toy_lines = [side for pair in toy.sentences(800, seed=2) for side in pair]
-    text.write_text("\n".join([*toy_lines, *lines]), encoding="utf-8")
-    how = {"byte_fallback": True, "vocab_size": 340} if byte_fallback else {"vocab_size": 80}
-    how["vocab_size"] += len(set("".join(lines)))
-    how |= {
+    text.write_text("\n".join([*toy.lines(800, seed=2), *lines]), encoding="utf-8")
+    trainer_options = {
         "input": str(text),
         "model_prefix": str(folder / "sp"),
         "model_type": pieces,
         "minloglevel": 2,
+        "vocab_size": 80 + len(set("".join(lines))),
     }
-    how |= {"normalization_rule_tsv": str(rule)} if rule else {}
-    sentencepiece.SentencePieceTrainer.Train(**how)
+    if byte_fallback:
+        trainer_options["byte_fallback"] = True
+        trainer_options["vocab_size"] += 260
+    if rule:
+        trainer_options["normalization_rule_tsv"] = str(rule)
+    sentencepiece.SentencePieceTrainer.Train(**trainer_options)
     processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "sp.model"))
-    kept = [processor.IdToPiece(index) for index in range(3, len(processor))][:-20]
-    (folder / "dict.txt").write_text(
-        "".join(f"{piece} 1\n" for piece in kept[::-1]), encoding="utf-8"
-    )
+    # Without the special symbols and the last 20 pieces, in reverse order.
+    symbols = [processor.IdToPiece(index) for index in range(3, len(processor) - 20)][::-1]
+    dictionary = "".join(f"{symbol} 1\n" for symbol in symbols)
+    (folder / "dict.txt").write_text(dictionary, encoding="utf-8")
     sizes = {
         "num_layers": 1,
         "embed_dim": 32,
@@ -55,9 +63,10 @@ def write_model(
         "max_positions": 64,
     } | sizes
     torch.manual_seed(0)
-    network = TransformerSentenceEncoder(TransformerConfig(4 + len(kept) + 1, 1, **sizes))
+    network = TransformerSentenceEncoder(TransformerConfig(4 + len(symbols) + 1, 1, **sizes))
     for name, weights in network.named_parameters():
-        if name.endswith(("gates", "order")):  # zero before training, when they change nothing
+        # These are zero before training, and then have no effect.
+        if name.endswith(("gates", "order")):
             torch.nn.init.normal_(weights)
     options = TextOptions(lowercase=True, version=version, read_as=read_as)
     save_folder(folder / "model", network, folder / "dict.txt", folder / "sp.model", options, {})

@@ -1,4 +1,4 @@
-"""Sizes of the commands that documents show, made small: few updates, narrow models, few pieces."""
+"""Makes the commands of the documents small: few updates, narrow models, few pieces."""
 
 from pathlib import Path
 
@@ -20,16 +20,24 @@ TRAINING = {
     "--update-freq": 1,
 }
 PREPARING = {"--vocab-size": 200, "--valid-size": 20, "--test-size": 20}
-# prepare holds out thousands unless it is told
+# `lxsr prepare` holds out thousands of pairs by default.
 HELD_OUT = ("--valid-size", "20", "--test-size", "20")
 EVALUATING = {"--epochs": 2, "--seeds": 1}
-FILES = {name.removeprefix("--").replace("-", "_"): value for name, value in PREPARING.items()}
-# wherever they stand in YAML files
-FILES |= {"valid_documents": 2, "draw": 20, "best": 10, "pairs": 20, "workers": 1}
+# Fields of YAML files, in any mapping of a file.
+FIELDS = {
+    "vocab_size": 200,
+    "valid_size": 20,
+    "test_size": 20,
+    "valid_documents": 2,
+    "draw": 20,
+    "best": 10,
+    "pairs": 20,
+    "workers": 1,
+}
 
 
 def shrink(name: str, arguments: list[str]) -> list[str]:
-    """The arguments of a command with smaller sizes; those that are not there are not added."""
+    """Return the arguments of a command with smaller values; absent options stay absent."""
     if name in ("fairseq-train", "fairseq-generate"):
         return _training(arguments)
     if (
@@ -37,7 +45,7 @@ def shrink(name: str, arguments: list[str]) -> list[str]:
         and arguments[:1] in (["-c"], ["-m"])
         and "fairseq_cli.train" in arguments[1]
     ):
-        # as `lxsr train` and `lxsr train-context` start it
+        # `lxsr train` and `lxsr train-context` start fairseq-train by this command.
         return [*arguments[:2], *_training(arguments[2:])]
     if name == "python" and arguments[:1] == ["preprocess/fairseq_preprocess.py"]:
         return _with_values(arguments, PREPARING)
@@ -76,14 +84,14 @@ def _with_values(arguments: list[str], values: dict[str, int]) -> list[str]:
 
 
 def _file(path: Path) -> Path:
-    """A copy of a YAML file, beside it, with smaller sizes."""
+    """Write a copy of a YAML file with smaller sizes into its folder."""
 
     def smaller(content, name=""):
         if isinstance(content, dict):
             return {key: smaller(value, key) for key, value in content.items()}
         if name == "arch":
             return ARCHITECTURES.get(content, content)
-        return FILES.get(name, content) if isinstance(content, int) else content
+        return FIELDS.get(name, content) if isinstance(content, int) else content
 
     copy = path.with_suffix(".small.yaml")
     copy.write_text(yaml.safe_dump(smaller(yaml.safe_load(path.read_text()))))

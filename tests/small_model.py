@@ -1,5 +1,5 @@
-"""A model that nobody trained, made in a tenth of a second: its folder, and a checkpoint as
-fairseq-train writes it.
+"""A model with random weights, as a folder and as a checkpoint of fairseq-train, in a tenth of a
+second.
 """
 
 import io
@@ -48,17 +48,21 @@ def write_pieces(folder: Path, vocab_size: int = 100) -> Path:
     """A data folder without text: dict.txt, sentencepiece.model and text.json."""
     folder.mkdir(parents=True, exist_ok=True)
     model = io.BytesIO()
-    lines = iter([side.lower() for pair in toy.sentences(300) for side in pair])
-    how = {"vocab_size": vocab_size, "model_type": "bpe", "minloglevel": 2}
-    sentencepiece.SentencePieceTrainer.Train(sentence_iterator=lines, model_writer=model, **how)
+    lines = [line.lower() for line in toy.lines(300)]
+    sentencepiece.SentencePieceTrainer.Train(
+        sentence_iterator=iter(lines),
+        model_writer=model,
+        vocab_size=vocab_size,
+        model_type="bpe",
+        minloglevel=2,
+    )
     (folder / SENTENCEPIECE_FILE).write_bytes(model.getvalue())
     processor = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
-    pieces = [
-        piece for piece in map(processor.IdToPiece, range(vocab_size)) if piece not in SPECIAL
-    ]
-    (folder / DICTIONARY_FILE).write_text(
-        "".join(f"{piece} 1\n" for piece in pieces), encoding="utf-8"
-    )
+    dictionary = ""
+    for piece in map(processor.IdToPiece, range(vocab_size)):
+        if piece not in SPECIAL:
+            dictionary += f"{piece} 1\n"
+    (folder / DICTIONARY_FILE).write_text(dictionary, encoding="utf-8")
     (folder / TEXT_FILE).write_text(TEXT.dumps(), encoding="utf-8")
     return folder
 
@@ -66,7 +70,7 @@ def write_pieces(folder: Path, vocab_size: int = 100) -> Path:
 def network(
     data: Path, architecture: str = "transformer", mask: bool = True, **sizes
 ) -> torch.nn.Module:
-    """Random weights for the dictionary of a data folder; `mask`: with the <mask> of xling_sent."""
+    """Return a network with random weights for a data folder; `mask`: with the <mask> of xling_sent."""
     kind = all_networks()[architecture]
     vocab_size = len(read_dictionary(data / DICTIONARY_FILE)) + mask
     with torch.random.fork_rng(devices=[]):
@@ -83,7 +87,7 @@ def write_folder(folder: Path, architecture: str = "transformer", **sizes) -> Pa
 
 
 def save_as(folder: Path, output: Path, dtype: str) -> Path:
-    """The model of a folder in another precision."""
+    """Write the model of a folder in another precision."""
     config = read_config(folder)
     texts = folder / DICTIONARY_FILE, folder / SENTENCEPIECE_FILE
     save_folder(
@@ -93,24 +97,25 @@ def save_as(folder: Path, output: Path, dtype: str) -> Path:
 
 
 def checkpoint_state(data: Path, named: str | Path | None = None, **sizes) -> dict[str, Any]:
-    """What fairseq-train keeps of a transformer of the task xling_sent, with the data folder as it
-    is named there.
+    """Return a checkpoint of a transformer of the task xling_sent.
+
+    `named` is the data folder as the options of the training name it.
     """
     model = network(data, **sizes)
     options = {
-        name: getattr(model.config, name)
-        for name in ("max_positions", "pooling", "gated", "order_coefficients")
+        "_name": "lxsr_tiny",
+        "max_positions": model.config.max_positions,
+        "pooling": model.config.pooling,
+        "gated": model.config.gated,
+        "order_coefficients": model.config.order_coefficients,
+        "encoder_ffn_embed_dim": model.config.ffn_embed_dim,
+        "encoder_attention_heads": model.config.num_heads,
+        "encoder_layers": model.config.num_layers,
     }
-    ours = {
-        "ffn_embed_dim": "ffn_embed_dim",
-        "attention_heads": "num_heads",
-        "layers": "num_layers",
-    }
-    options |= {f"encoder_{name}": getattr(model.config, ours[name]) for name in ours}
     return {
         "model": {f"encoder.{name}": value for name, value in model.state_dict().items()},
         "cfg": {
-            "model": options | {"_name": "lxsr_tiny"},
+            "model": options,
             "task": {
                 "_name": "xling_sent",
                 "data": str(named or data),
@@ -127,7 +132,7 @@ def checkpoint_state(data: Path, named: str | Path | None = None, **sizes) -> di
 
 
 def drop_checksums(folder: Path) -> None:
-    """Leave in the modules.json of an export what sentence-transformers saves."""
+    """Reduce the modules.json of an export to the fields that sentence-transformers saves."""
     path = folder / "modules.json"
     names = ("idx", "name", "path", "type")
     modules = json.loads(path.read_text())

@@ -1,6 +1,6 @@
-"""Different ways to type the same text."""
+"""Different spellings of the same text."""
 
-# Pairs of spellings: as most people write, and as some keyboards, programs or habits have it.
+# Pairs: the most common spelling, and one of some keyboards, programs or habits.
 SPELLINGS = [
     ("Am 12.3.2026 um 45 %", "Am ١٢.٣.٢٠٢٦ um ४५ %"),
     ("این یک کتاب است", "اين يك كتاب است"),

@@ -1,4 +1,4 @@
-"""Who may import whom, and what works without fairseq."""
+"""The levels of CONTRIBUTING.md: what each module may import, and what works without fairseq."""
 
 import ast
 import os
@@ -9,9 +9,8 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "fairseq_lxsr"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
-# the house, ground floor first: a room imports from itself and from floors below, not from its own
-# floor or above
-FLOORS = (
+# Modules and folders by level: each imports from itself and from the levels before it in this table.
+LEVELS = (
     {"characters", "errors", "losses"},
     {"files", "machine"},
     {"options"},
@@ -26,29 +25,30 @@ FLOORS = (
     {"cli"},
     {"__main__"},
 )
-FLOOR = {room: number for number, floor in enumerate(FLOORS) for room in floor}
-FAIRSEQ_ROOMS = {"training", "tasks"}  # and what stands in them
+LEVEL_OF = {name: level for level, names in enumerate(LEVELS, start=1) for name in names}
+# Only these folders and their subfolders import fairseq.
+FAIRSEQ_FOLDERS = {"training", "tasks"}
 
 
-def room_of(path: Path) -> str:
-    """The folder of a module, or the module itself where it stands in the root."""
-    inside = path.relative_to(PACKAGE)
-    return inside.parent.as_posix() if len(inside.parts) > 1 else inside.stem
+def part_of(path: Path) -> str:
+    """Return the folder of a file, or the name of the module if it is in the root of the package."""
+    relative = path.relative_to(PACKAGE)
+    return relative.parent.as_posix() if len(relative.parts) > 1 else relative.stem
 
 
-def modules_named(path: Path) -> set[str]:
-    """Every module, or name in a module, that a file imports."""
-    found = set()
+def imports_of(path: Path) -> set[str]:
+    """Return every module, or name in a module, that a file imports."""
+    imports = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            found |= {name.name for name in node.names}
+            imports |= {name.name for name in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {f"{node.module}.{name.name}" for name in node.names}
-    return found
+            imports |= {f"{node.module}.{name.name}" for name in node.names}
+    return imports
 
 
 def file_of(module: str) -> Path | None:
-    """The file of a module of ours, or of a name in one; None for other packages."""
+    """Return the file of a module of this package, or of a name in one; else None."""
     parts = module.split(".")
     if parts[0] != "fairseq_lxsr":
         return None
@@ -60,65 +60,63 @@ def file_of(module: str) -> Path | None:
     return None
 
 
-def test_nobody_imports_from_a_floor_above():
+def test_a_file_imports_only_from_lower_levels():
     for path in SOURCES:
-        room = room_of(path)
-        for module in modules_named(path):
+        part = part_of(path)
+        for module in imports_of(path):
             imported = file_of(module)
-            if room != "__init__" and imported and room_of(imported) not in (room, "__init__"):
-                assert FLOOR[room_of(imported)] < FLOOR[room], f"{path} imports {module}"
-            if module.split(".")[0] in ("fairseq", "fairseq_cli", "omegaconf", "hydra"):
-                assert room.split("/")[0] in FAIRSEQ_ROOMS, f"{path} imports {module}"
+            if part != "__init__" and imported and part_of(imported) not in (part, "__init__"):
+                assert LEVEL_OF[part_of(imported)] < LEVEL_OF[part], f"{path} imports {module}"
 
 
-def test_files_of_a_room_import_each_other_in_one_direction():
-    below = {
-        path: {file_of(module) for module in modules_named(path)} - {path, None} for path in SOURCES
-    }
-    while below:
-        free = [path for path, needed in below.items() if not needed & below.keys()]
-        assert free, (
-            f"these import each other in a circle, or are above one: {sorted(map(str, below))}"
-        )
-        for path in free:
-            del below[path]
-
-
-def test_nothing_is_written_through_flat():
-    """numpy 2.4 keeps for ever what `array.flat[indices] = values` takes; `array.ravel()[indices]`
-    does not.
-    """
-    assert [str(path) for path in SOURCES if ".flat[" in path.read_text(encoding="utf-8")] == []
-
-
-def test_benchmarks_and_examples_take_the_command_as_users_do():
-    for path in [*(ROOT / "benchmarks").rglob("*.py"), *(ROOT / "examples").rglob("*.py")]:
-        assert not [
-            module
-            for module in modules_named(path)
-            if module.split(".")[:2] == ["fairseq_lxsr", "cli"]
-        ], path
-
-
-def test_every_room_stands_on_a_floor():
-    assert {room_of(path) for path in SOURCES} - {"__init__"} == set(FLOOR)
-
-
-def test_options_of_the_command_line_end_in_cli():
+def test_only_training_and_tasks_import_fairseq():
     for path in SOURCES:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        functions = [
-            node
-            for node in ast.walk(tree)
-            if isinstance(node, ast.FunctionDef) and room_of(path) != "cli"
+        for module in imports_of(path):
+            if module.split(".")[0] in ("fairseq", "fairseq_cli", "omegaconf", "hydra"):
+                folder = part_of(path).split("/")[0]
+                assert folder in FAIRSEQ_FOLDERS, f"{path} imports {module}"
+
+
+def test_files_do_not_import_each_other_in_a_circle():
+    remaining = {}
+    for path in SOURCES:
+        remaining[path] = {file_of(module) for module in imports_of(path)} - {path, None}
+    while remaining:
+        independent = [
+            path for path, imports in remaining.items() if not imports & remaining.keys()
         ]
-        kinds = [
-            ast.unparse(part.annotation)
-            for node in functions
-            for part in node.args.args
-            if part.annotation
-        ]
-        assert not [kind for kind in kinds if "Namespace" in kind], path
+        assert independent, f"a circle, and files that import it: {sorted(map(str, remaining))}"
+        for path in independent:
+            del remaining[path]
+
+
+def test_no_array_is_written_through_flat():
+    """numpy 2.4 leaks memory for `array.flat[indices] = values`; use `array.ravel()[indices]`."""
+    for path in SOURCES:
+        assert ".flat[" not in path.read_text(encoding="utf-8"), path
+
+
+def test_benchmarks_and_examples_do_not_import_cli():
+    """They run `lxsr` as users do."""
+    for path in [*(ROOT / "benchmarks").rglob("*.py"), *(ROOT / "examples").rglob("*.py")]:
+        for module in imports_of(path):
+            assert not f"{module}.".startswith("fairseq_lxsr.cli."), path
+
+
+def test_every_folder_and_module_has_a_level():
+    assert {part_of(path) for path in SOURCES} - {"__init__"} == set(LEVEL_OF)
+
+
+def test_only_cli_takes_a_namespace_of_argparse():
+    for path in SOURCES:
+        if part_of(path) == "cli":
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef):
+                for parameter in node.args.args:
+                    if parameter.annotation:
+                        annotation = ast.unparse(parameter.annotation)
+                        assert "Namespace" not in annotation, f"{path}: {node.name}"
 
 
 WITHOUT_FAIRSEQ = """
@@ -144,13 +142,11 @@ def without_fairseq(code: str) -> subprocess.CompletedProcess:
     )
 
 
-def test_blocking_fairseq_works():
+def test_fairseq_can_be_blocked():
     assert "blocked: fairseq" in without_fairseq("import fairseq").stderr
 
 
-def test_everything_done_with_a_trained_model_works_without_fairseq(
-    toy_work, toy_checkpoint, tmp_path
-):
+def test_a_trained_model_is_exported_and_used_without_fairseq(toy_work, toy_checkpoint, tmp_path):
     text = toy_work / "corpus" / "en-fr" / "test"
     code = f"""
 import fairseq_lxsr

@@ -1,4 +1,4 @@
-"""Commands that run in forks end as processes of their own do."""
+"""Commands that run in forks behave like commands in new processes."""
 
 import os
 import subprocess
@@ -27,7 +27,7 @@ def forked(code: str, *arguments, **options) -> subprocess.Popen:
         ("import os; print(os.environ['COLOUR'])", 0, "red\n", ""),
     ],
 )
-def test_output_and_status(code, status, output, error):
+def test_a_fork_has_the_output_and_status_of_python(code, status, output, error):
     process = forked(code, "a", "b", COLOUR="red")
     assert process.communicate(timeout=60) == (output, error)
     assert process.returncode == status

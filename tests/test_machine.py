@@ -1,4 +1,4 @@
-"""How many threads work may use, and how what is missing is installed."""
+"""The number of usable threads, and the command that installs a missing extra."""
 
 import importlib.metadata
 import shlex
@@ -12,22 +12,23 @@ from fairseq_lxsr.errors import install_command
 from fairseq_lxsr.machine import usable_threads
 
 
-@pytest.mark.parametrize(("wanted", "most"), [("1", 1), ("0", 1), ("4,2", 99), ("", 99)])
-def test_threads_are_cores_or_what_openmp_may_use(monkeypatch, wanted, most):
-    monkeypatch.setenv("OMP_NUM_THREADS", wanted)
+@pytest.mark.parametrize(("value", "most"), [("1", 1), ("0", 1), ("4,2", 99), ("", 99)])
+def test_threads_are_limited_by_omp_num_threads(monkeypatch, value, most):
+    monkeypatch.setenv("OMP_NUM_THREADS", value)
     assert 1 <= usable_threads() <= most
 
 
 def test_a_missing_extra_is_installed_by_the_names_of_its_packages(monkeypatch):
-    """They are on every index, as this package is not."""
-    said = [
+    """Every package index has them, but this package is on none."""
+    requirements = [
         "numpy",
         "fairseq-lxsr[torch]; extra == 'all'",
         'shtab>=1; extra == "all"',
         "torch>=2.6; extra == 'torch'",
+        'old; python_version < "3.14" and extra == "all"',
+        "x; extra == 'alls'",
     ]
-    said += ['old; python_version < "3.14" and extra == "all"', "x; extra == 'alls'"]
-    monkeypatch.setattr(importlib.metadata, "requires", lambda name: said)
+    monkeypatch.setattr(importlib.metadata, "requires", lambda name: requirements)
     words = [
         sys.executable,
         "-m",
@@ -47,7 +48,7 @@ def test_a_missing_extra_is_installed_by_the_names_of_its_packages(monkeypatch):
     )
 
 
-def test_without_metadata_the_folder_itself_is_installed(monkeypatch):
+def test_a_package_without_metadata_is_installed_from_its_folder(monkeypatch):
     def requires(name):
         raise importlib.metadata.PackageNotFoundError(name)
 

@@ -1,7 +1,7 @@
-"""The refusals that users meet most, as complete sentences.
+"""The most frequent error messages, word by word.
 
-Other tests of a refusal look at its kind, its place and its value, so that words may change there.
-The sentences of this file were read by people: change them here when you change them in the code.
+Other tests check only the file, place and value that a message names, so that its words may change.
+The messages of this file were read by people: change them here when you change them in the code.
 """
 
 import re
@@ -129,7 +129,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_is_refused_in_a_sentence(command, folder):
+def test_a_command_is_refused_with_this_message(command, folder):
     done = lxsr_here(*command.split(), check=False, folder=folder)
     refused(done)
     assert done.stderr.splitlines()[-1].partition(": error: ")[2] == COMMANDS[command]
@@ -159,7 +159,7 @@ CALLS = {
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_call_is_refused_in_a_sentence(call, folder, monkeypatch):
+def test_a_call_is_refused_with_this_message(call, folder, monkeypatch):
     monkeypatch.chdir(folder)
     names = {"SentenceEncoder": SentenceEncoder}
     with pytest.raises(InputError, match=f"^{re.escape(CALLS[call])}$"):

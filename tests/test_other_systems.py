@@ -1,4 +1,4 @@
-"""What works on systems without the parts of Python that only POSIX systems have."""
+"""The package works without the parts of Python that only POSIX systems have."""
 
 import subprocess
 import sys
@@ -12,15 +12,15 @@ from fairseq_lxsr.cli import train
 
 WITHOUT_POSIX = """
 import multiprocessing.popen_fork, multiprocessing.resource_tracker, os, signal, sys, types, warnings
-import torch  # it asks for the name of the system, not for its functions
+# torch tests the name of the system, not its functions, so it is imported before they are removed.
+import torch
 
-# files without a named encoding are read and written by that of the system, which is not UTF-8 on
-# Windows
+# Without a named encoding, files are read and written in that of the system: on Windows not UTF-8.
 warnings.filterwarnings("error", category=EncodingWarning, module="fairseq_lxsr")
 
-# Python's own processes ask for these here, and not on Windows
-own = types.SimpleNamespace(**vars(signal))
-multiprocessing.popen_fork.signal = multiprocessing.resource_tracker.signal = own
+# The processes of Python need these signals here, but not on Windows.
+all_signals = types.SimpleNamespace(**vars(signal))
+multiprocessing.popen_fork.signal = multiprocessing.resource_tracker.signal = all_signals
 
 class Missing:
     def find_spec(self, name, path=None, target=None):
@@ -47,7 +47,7 @@ def without_posix(code: str) -> subprocess.CompletedProcess:
 
 
 @pytest.mark.slow
-def test_taking_them_away_works():
+def test_the_parts_of_posix_are_missing():
     code = """
 for code in ("import fcntl", "from signal import SIGPIPE", "import os; os.fork", "open(__file__)"):
     try:
@@ -60,10 +60,8 @@ for code in ("import fcntl", "from signal import SIGPIPE", "import os; os.fork",
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory):
-    """A folder, and what one process said that did in it what the tests below ask for; it imports
-    torch once.
-    """
+def posix_free_run(tmp_path_factory):
+    """A folder, and the one process without POSIX that ran all commands of the tests below in it."""
     folder = tmp_path_factory.mktemp("other")
     toy.write(folder / "text", toy.sentences(200))
     (folder / "dogs").write_text("a dog\na house\n")
@@ -73,7 +71,9 @@ def done(tmp_path_factory):
 from pathlib import Path
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.cli.main import main
-folder, text, dogs = Path({str(folder)!r}), {str(folder / "text")!r}, {str(folder / "dogs")!r}
+folder = Path({str(folder)!r})
+text = {str(folder / "text")!r}
+dogs = {str(folder / "dogs")!r}
 model = ["--model", str(folder / "model")]
 sides = [*model, "--source", text + ".en", "--target", text + ".fr"]
 held_out = ["--valid-size", "20", "--test-size", "20", "--vocab-size", "200"]
@@ -96,32 +96,24 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-def test_models_encode_and_files_are_written_and_read_without_them(done):
-    """By numpy and by torch; an index is made, searched and made again, rows are written, and bad
-    input is a line.
-    """
-    _, process = done
+def test_encoding_and_indexes_work_and_bad_input_is_refused_in_one_line(posix_free_run):
+    _, process = posix_free_run
     assert process.returncode == 2, process.stderr
     assert process.stdout.splitlines()[-1].endswith("\t1\ta dog")
     assert process.stderr.splitlines()[-1].startswith("lxsr: error: none: ")
 
 
 @pytest.mark.slow
-def test_text_is_prepared_mined_scored_and_measured_without_them(done):
-    """With processes of its own for what is C++."""
-    folder, process = done
-    assert process.returncode == 2, process.stderr  # of the last command, which comes after these
-    assert {"work", "mined.tsv", "scored.tsv", "scores.jsonl", "web"} <= {
-        path.name for path in folder.iterdir()
-    }
+def test_preparation_mining_scoring_evaluation_and_export_work(posix_free_run):
+    folder, process = posix_free_run
+    # The status is that of the last command, which comes after these.
+    assert process.returncode == 2, process.stderr
+    for name in ("work", "mined.tsv", "scored.tsv", "scores.jsonl", "web"):
+        assert (folder / name).exists(), name
 
 
-def test_training_names_the_pythons_that_it_needs(toy_work, monkeypatch):
+def test_training_on_a_newer_python_names_the_versions_that_work(toy_work, monkeypatch):
     words = ("train", toy_work / "data-bin", "--recipe", "best")
     monkeypatch.setattr(train, "TOO_NEW", sys.version_info[:2])
-    refused(
-        lxsr_here(*words, check=False),
-        sys.executable,
-        "3.13",
-    )
+    refused(lxsr_here(*words, check=False), sys.executable, "3.13")
     assert lxsr_here(*words, "--print").stdout.startswith("fairseq-train ")

@@ -1,4 +1,4 @@
-"""Ranges of options: what is in them, how they are written, and where they are checked."""
+"""Ranges of options: their values, their descriptions, and the checks that use them."""
 
 import argparse
 import math
@@ -56,9 +56,11 @@ from fairseq_lxsr.options import (
         ),
     ],
 )
-def test_what_is_in_a_range(allowed, inside, outside):
-    assert [value for value in inside if value not in allowed] == []
-    assert [value for value in outside if value in allowed] == []
+def test_a_range_contains_only_allowed_values(allowed, inside, outside):
+    for value in inside:
+        assert value in allowed
+    for value in outside:
+        assert value not in allowed
 
 
 @pytest.mark.parametrize(
@@ -72,11 +74,11 @@ def test_what_is_in_a_range(allowed, inside, outside):
         (Range(), "a number"),
     ],
 )
-def test_how_a_range_reads(allowed, text):
+def test_the_description_of_a_range(allowed, text):
     assert str(allowed) == text
 
 
-def test_on_the_command_line(capsys):
+def test_argparse_refuses_values_outside_a_range(capsys):
     parser = argparse.ArgumentParser(prog="lxsr")
     parser.add_argument("--k", type=at_least(1))
     parser.add_argument("--share", type=between(0, 1))
@@ -99,7 +101,7 @@ class Config:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("values", "message"),
     [
         ({"width": 0}, "--width 0"),
         ({"width": 512.0}, "--width 512.0"),
@@ -109,15 +111,10 @@ class Config:
         ({"width": None}, "--width None"),
     ],
 )
-def test_fields_of_a_dataclass(given, message):
+def test_check_fields_refuses_values_outside_a_range(values, message):
     with pytest.raises(InputError) as caught:
-        check_fields(Config(**given), spell="--{}".format)
+        check_fields(Config(**values), spell="--{}".format)
     assert message in str(caught.value)
-
-
-def test_fields_that_fit():
-    check_fields(Config())
-    check_fields(Config(width=None), optional=True)  # type: ignore[arg-type]
 
 
 @dataclass
@@ -129,8 +126,14 @@ class Nested:
     options: Mapping[str, Mapping[str, Any] | None] | None = None
 
 
+def test_check_fields_accepts_valid_values():
+    check_fields(Config())
+    check_fields(Config(width=None), optional=True)  # type: ignore[arg-type]
+    check_fields(Nested("a", 1, ("x",), {"y": None}, {"z": {"w": object()}, "v": None}))
+
+
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("values", "message"),
     [
         ({"kind": "c"}, "kind 'c'"),
         ({"kind": ["a"]}, "kind ['a']"),
@@ -144,9 +147,8 @@ class Nested:
         ({"names": ("x" * 10**6, 1)}, "names ('xxxxxx"),
     ],
 )
-def test_types_of_fields(given, message):
-    check_fields(Nested("a", 1, ("x",), {"y": None}, {"z": {"w": object()}, "v": None}))
+def test_check_fields_refuses_values_of_the_wrong_type(values, message):
     with pytest.raises(InputError) as caught:
-        check_fields(Nested(**given))
+        check_fields(Nested(**values))
     assert message in str(caught.value)
     assert len(str(caught.value)) < 300

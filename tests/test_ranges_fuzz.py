@@ -1,4 +1,4 @@
-"""Any YAML file as a configuration: it is taken, or refused in one line; nothing else."""
+"""Any YAML file as a configuration is read, or refused in one line."""
 
 import contextlib
 from dataclasses import fields
@@ -17,15 +17,13 @@ from fairseq_lxsr.preparation.config import Cleaning, PrepareConfig, SubwordOpti
 yaml = pytest.importorskip("yaml")
 
 SCALARS = st.one_of(
-    *(
-        st.none(),
-        st.booleans(),
-        st.integers(),
-        st.floats(),
-        st.text(max_size=9),
-        st.dates(),
-        st.binary(max_size=3),
-    ),
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=9),
+    st.dates(),
+    st.binary(max_size=3),
     st.sampled_from(
         ["", ".", "en-fr", "a\0b", "\ud800", "no", 10**400, -1, 0, 2**31, 0.99, "stopwords"]
     ),
@@ -40,9 +38,7 @@ VALUES = st.recursive(
 
 
 def some_of(kind: type, **nested) -> st.SearchStrategy:
-    """Mappings with some fields of a dataclass, each with any value; `nested` says what else a
-    field may be.
-    """
+    """Draw mappings with some fields of a dataclass, with any values; `nested` adds values."""
     names = [item.name for item in fields(kind)]
     return st.fixed_dictionaries(
         {}, optional={name: VALUES | nested.get(name, st.nothing()) for name in names}
@@ -65,7 +61,8 @@ PREPARE = some_of(
 CONTEXT = some_of(ContextConfig, documents=st.just({"en": "a", "fr": "b"}))
 
 
-def taken(content, kind: type):
+def read_or_refused(content, kind: type):
+    """Return the configuration, or None if it is refused; check the message."""
     try:
         return from_mapping(content, kind, "the file")
     except InputError as error:
@@ -78,31 +75,31 @@ def taken(content, kind: type):
 @pytest.mark.slow
 @settings(derandomize=True, max_examples=30, deadline=None)
 @given(content=PREPARE | VALUES)
-def test_any_configuration_of_a_preparation(content):
-    config = taken(content, PrepareConfig)
+def test_any_configuration_of_a_preparation_is_read_or_refused(content):
+    config = read_or_refused(content, PrepareConfig)
     if config is not None and config.cleaning.filters:
-        # a method of language identification that is not there
+        # The method of language identification may not be installed.
         with contextlib.suppress(InputError):
             make_filters(config.cleaning.filters, ("en", "fr"))
 
 
 @settings(derandomize=True, max_examples=30, deadline=None)
 @given(content=CONTEXT | VALUES)
-def test_any_configuration_without_parallel_text(content):
-    taken(content, ContextConfig)
+def test_any_configuration_of_a_training_without_parallel_text_is_read_or_refused(content):
+    read_or_refused(content, ContextConfig)
 
 
 @pytest.mark.parametrize("kind", [PrepareConfig, ContextConfig, Cleaning, SubwordOptions])
 @settings(derandomize=True, max_examples=60, deadline=None)
 @given(data=st.data())
-def test_one_field_at_a_time(kind, data):
-    """The others as they should be, so that each is looked at."""
-    good = {
+def test_any_value_of_a_single_field_is_read_or_refused(kind, data):
+    """The required fields are valid, so that the value of the field is reached."""
+    required = {
         PrepareConfig: {"pairs": {"en-fr": None}},
         ContextConfig: {"documents": {"en": "a", "fr": "b"}},
     }
     name = data.draw(st.sampled_from([item.name for item in fields(kind)]))
-    taken(good.get(kind, {}) | {name: data.draw(VALUES)}, kind)
+    read_or_refused(required.get(kind, {}) | {name: data.draw(VALUES)}, kind)
 
 
 @settings(derandomize=True, max_examples=100, deadline=None)
@@ -110,7 +107,7 @@ def test_one_field_at_a_time(kind, data):
     content=st.binary(max_size=60)
     | VALUES.map(lambda value: yaml.dump(value).encode("utf-8", "replace"))
 )
-def test_any_bytes_as_a_file(content, tmp_path_factory):
+def test_any_bytes_as_a_file_are_refused_with_its_path(content, tmp_path_factory):
     path = Path(tmp_path_factory.getbasetemp()) / "any.yaml"
     path.write_bytes(content)
     for kind in (PrepareConfig, ContextConfig):

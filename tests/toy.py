@@ -1,4 +1,4 @@
-"""A small made-up language pair: enough to learn, with nothing to download."""
+"""A small artificial corpus of two languages, which a model can learn."""
 
 import gzip
 import itertools
@@ -34,23 +34,28 @@ VERBS = {"sees": "voit", "follows": "suit", "finds": "trouve", "loses": "perd", 
 
 
 def sentences(count: int, seed: int = 1) -> list[tuple[str, str]]:
-    """Different sentence pairs, in random order."""
+    """Return distinct sentence pairs in random order."""
     parts = itertools.product(NUMBERS, COLOURS, NOUNS, VERBS, NOUNS)
     chosen = random.Random(seed).sample(list(parts), count)
     return [
         (
-            f"{number.capitalize()} {colour} {noun} {verb} the {other}.",
-            f"{NUMBERS[number].capitalize()} {NOUNS[noun]} {COLOURS[colour]} "
-            f"{VERBS[verb]} le {NOUNS[other]}.",
+            f"{number.capitalize()} {colour} {subject} {verb} the {object_}.",
+            f"{NUMBERS[number].capitalize()} {NOUNS[subject]} {COLOURS[colour]} "
+            f"{VERBS[verb]} le {NOUNS[object_]}.",
         )
-        for number, colour, noun, verb, other in chosen
+        for number, colour, subject, verb, object_ in chosen
     ]
+
+
+def lines(count: int, seed: int = 1) -> list[str]:
+    """Both sides of `count` sentence pairs, one after the other."""
+    return [side for pair in sentences(count, seed) for side in pair]
 
 
 def write(
     prefix: Path, pairs: list[tuple[str, str]], languages: tuple[str, str] = ("en", "fr")
 ) -> None:
-    """PREFIX.SRC and PREFIX.TGT."""
+    """Write PREFIX.SRC and PREFIX.TGT."""
     prefix.parent.mkdir(parents=True, exist_ok=True)
     for side, language in enumerate(languages):
         Path(f"{prefix}.{language}").write_text(
@@ -59,7 +64,7 @@ def write(
 
 
 def pack(path: Path, lines: Iterable[object]) -> None:
-    """PATH.txt.gz."""
+    """Write PATH.txt.gz."""
     path.parent.mkdir(parents=True, exist_ok=True)
     Path(f"{path}.txt.gz").write_bytes(
         gzip.compress("".join(f"{line}\n" for line in lines).encode())
@@ -67,11 +72,10 @@ def pack(path: Path, lines: Iterable[object]) -> None:
 
 
 def write_dataset(folder: Path, dataset, languages: tuple[str, str] = ("en", "fr")) -> None:
-    """As many sentences as a named test set of `lxsr eval` has, in the layout of its archive."""
-    for language, lines in zip(
-        languages, zip(*sentences(dataset.sentences), strict=True), strict=True
-    ):
+    """Write as many sentences as a named test set of `lxsr eval` has, in its archive's layout."""
+    pairs = sentences(dataset.sentences)
+    for side, language in enumerate(languages):
         code = dataset.code(language)
         path = folder / dataset.files.get(code, dataset.file.format(code=code))
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        path.write_text("".join(f"{pair[side]}\n" for pair in pairs), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Align the sentences of translated documents with vecalign or Bertalign, by our embeddings.
+"""Align the sentences of translated documents with vecalign or Bertalign, by embeddings of a model.
 
 python align.py vecalign --model MODEL --source a.de b.de --target a.fr b.fr --output aligned
 
@@ -44,19 +44,22 @@ def run(*arguments, **options) -> None:
 
 
 def with_bertalign(args: argparse.Namespace, outputs: list[Path]) -> None:
-    """Align with Bertalign, which accepts any model of ours."""
+    """Align with Bertalign, which accepts any model of this package."""
     aligner = bertalign_with(args.model)
     for source, target, output in zip(args.source, args.target, outputs, strict=True):
-        (rows, text), (other_rows, other_text) = map(numbered, (source, target))
+        source_rows, source_text = numbered(source)
+        target_rows, target_text = numbered(target)
         # Bertalign prints that it uses LaBSE, and the languages that it guesses.
         with redirect_stdout(None):
-            alignment = aligner.Bertalign(text, other_text, max_align=args.max_size, is_split=True)
+            alignment = aligner.Bertalign(
+                source_text, target_text, max_align=args.max_size, is_split=True
+            )
             alignment.align_sents()
         with atomic_write(output) as file:
             for source_group, target_group in alignment.result:
-                source_rows = [rows[row] for row in source_group]
-                target_rows = [other_rows[row] for row in target_group]
-                print(source_rows, target_rows, sep=":", file=file)
+                source_lines = [source_rows[row] for row in source_group]
+                target_lines = [target_rows[row] for row in target_group]
+                print(source_lines, target_lines, sep=":", file=file)
 
 
 def numbered(path: Path) -> tuple[list[int], str]:

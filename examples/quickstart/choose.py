@@ -22,9 +22,9 @@ WITH_CAPITAL = re.compile(
     r"|English|French)"
 )
 NAMES = {
-    *("tom", "mary", "marie", "john", "jean", "jim", "ken", "bob", "jack", "mike"),
-    *("bill", "jane", "nancy", "alice", "taro"),
-}
+    "tom", "mary", "marie", "john", "jean", "jim", "ken", "bob", "jack", "mike", "bill", "jane",
+    "nancy", "alice", "taro",
+}  # fmt: skip
 
 
 def is_everyday(sentence: str) -> bool:

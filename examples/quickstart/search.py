@@ -1,5 +1,6 @@
 """Search with a few sentences: python search.py MODEL QUERIES CANDIDATES, aligned text files."""
 
+import math
 import sys
 
 from fairseq_lxsr import SentenceEncoder
@@ -13,7 +14,8 @@ NUM_QUERIES = 6
 def main(model: str, query_file: str, candidate_file: str) -> None:
     queries, candidates = zip(*read_parallel(query_file, candidate_file), strict=True)
     encoder = SentenceEncoder.from_pretrained(model)
-    numbers = range(0, len(queries), -(-len(queries) // NUM_QUERIES))
+    step = math.ceil(len(queries) / NUM_QUERIES)
+    numbers = range(0, len(queries), step)
     query_vectors = encoder.encode([queries[number] for number in numbers])
     candidate_vectors = encoder.encode(candidates)
     cosines, neighbours = nearest_neighbours(

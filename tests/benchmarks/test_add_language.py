@@ -13,21 +13,22 @@ LETTERS = {ord("a") + number: 0x430 + number for number in range(26)}
 
 
 def write_text(folder, kind, pairs) -> None:
-    """Text of a new language, whose letters the model does not know."""
+    """Write text of a new language, whose letters are unknown to the model."""
     toy.pack(folder / f"{kind}.en-gl.en", [source for source, _ in pairs])
     toy.pack(folder / f"{kind}.en-gl.gl", [line.lower().translate(LETTERS) for _, line in pairs])
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("python_is_a_fork")
-def test_a_way_is_measured_once(tmp_path, monkeypatch):
-    """On text of its own kind, which is not trained on, on another kind, and on an old language."""
+def test_a_new_language_is_trained_and_measured_once(tmp_path, monkeypatch):
+    """The scores are those of held-out text, of another kind of text, and of an old language."""
     monkeypatch.setattr(add_language, "TEST_PAIRS", 60)
     write_text(tmp_path, "help", toy.sentences(700))
     write_text(tmp_path, "game", toy.sentences(60, 2))
-    english, french = zip(*toy.sentences(60, 3), strict=True)
+    pairs = toy.sentences(60, 3)
+    english = [source for source, _ in pairs]
     toy.pack(tmp_path / "eval/pud.en", english)
-    toy.pack(tmp_path / "eval/pud.fr", french)
+    toy.pack(tmp_path / "eval/pud.fr", [target for _, target in pairs])
     for side in ("eng", "glg"):
         toy.pack(tmp_path / f"eval/tatoeba-v1.glg-eng.{side}", english)
     model = small_model.write_folder(tmp_path / "old", num_layers=0, gated=True)
@@ -42,6 +43,7 @@ def test_a_way_is_measured_once(tmp_path, monkeypatch):
     assert row["old languages"]["fr"] == scores["before"]["old languages"]["fr"]
     assert min(row["P@1"]["help"]) > max(scores["before"]["gl"]["help"]) + 20
     assert set(row["P@1"]) == {"help", "game", "Tatoeba"}
-    made = (tmp_path / "work" / "gl.600.from.1" / "scores.json").stat().st_mtime_ns
+    run_scores = tmp_path / "work" / "gl.600.from.1" / "scores.json"
+    time_of_first_run = run_scores.stat().st_mtime_ns
     main_here(add_language, *words)
-    assert (tmp_path / "work" / "gl.600.from.1" / "scores.json").stat().st_mtime_ns == made
+    assert run_scores.stat().st_mtime_ns == time_of_first_run

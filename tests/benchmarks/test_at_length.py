@@ -1,4 +1,4 @@
-"""The study of the paper's models at length: its plan, and all of it small on a CPU."""
+"""The study of long trainings of the paper's models: its plan, and a small run on a CPU."""
 
 import json
 
@@ -13,38 +13,35 @@ from benchmarks.quality.at_length import Speed
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """Made-up evaluation text."""
+    """Synthetic evaluation text."""
     folder = tmp_path_factory.mktemp("at_length")
     write_studies(folder, 2000)
     return folder
 
 
-def words(data_bin, data, folder, *rows):
-    """Options of a small run."""
-    return (
-        *("--data-bin", data_bin, "--data", data, "--rows", *rows, "--device", "cpu", "--small"),
-        *("--batch-size", 8, "--train-options=--num-workers 0", "--output", folder / "found.json"),
-    )
+def small_run(data_bin, data, folder, *rows):
+    """Return the options of a small run."""
+    inputs = ("--data-bin", data_bin, "--data", data, "--rows", *rows)
+    sizes = ("--device", "cpu", "--small", "--batch-size", 8, "--train-options=--num-workers 0")
+    return (*inputs, *sizes, "--output", folder / "results.json")
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("python_is_a_fork")
-def test_rows_are_trained_and_measured_and_one_that_fails_loses_no_other(
-    tmp_path, toy_work, data, monkeypatch
-):
+def test_rows_are_trained_and_measured_even_if_one_fails(tmp_path, toy_work, data, monkeypatch):
     monkeypatch.setitem(at_length.ROWS, "align", ("paper", "--align-weight", "many"))
     trimmed = tmp_path / "trimmed"
     main_here(at_length, "--data", data, "--trim", trimmed)
-    options = words(toy_work / "data-bin", trimmed, tmp_path, "align", "layers_0", "released")
+    options = small_run(toy_work / "data-bin", trimmed, tmp_path, "align", "layers_0", "released")
     done = main_here(at_length, *options, "--epochs", 0.1, "--together", 2, check=False)
     assert done.returncode == 1
-    found = json.loads((tmp_path / "found.json").read_text())
-    assert found["pairs"] == 900
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results["pairs"] == 900
     dictionary = next((toy_work / "data-bin").glob("dict.*.txt"))
-    assert found["pieces"] == len(dictionary.read_text(encoding="utf-8").splitlines())
-    assert "argument --align-weight" in found["rows"].pop("align")["training failed"]
-    assert list(found["rows"]) == ["layers_0", "released"]
-    for figures in found["rows"].values():
+    assert results["pieces"] == len(dictionary.read_text(encoding="utf-8").splitlines())
+    assert "argument --align-weight" in results["rows"].pop("align")["training failed"]
+    assert list(results["rows"]) == ["layers_0", "released"]
+    for figures in results["rows"].values():
         assert figures["updates"] == figures["updates planned"] == 12
         assert figures["epochs"] == pytest.approx(12 * 8 / 900)
         assert figures["loss curve"][-1] == [12, figures["final loss"]]
@@ -56,7 +53,7 @@ def test_rows_are_trained_and_measured_and_one_that_fails_loses_no_other(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("python_is_a_fork")
-def test_a_trial_finds_the_speed_of_a_row(tmp_path, toy_work):
+def test_a_trial_measures_the_speed_of_a_row(tmp_path, toy_work):
     small = (*at_length.SMALL, "--num-workers", "0")
     setting = at_length.Setting(
         toy_work / "data-bin", tmp_path, tmp_path / "work", "cpu", 8, 1, 1, small, trial=0.5
@@ -69,32 +66,34 @@ def test_a_trial_finds_the_speed_of_a_row(tmp_path, toy_work):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("python_is_a_fork")
-def test_rows_have_the_updates_that_end_in_time(tmp_path, toy_work, data, monkeypatch):
+def test_the_number_of_updates_follows_from_the_seconds(tmp_path, toy_work, data, monkeypatch):
     monkeypatch.setattr(at_length.Setting, "try_speed", lambda *_: Speed(1, 4))
-    options = words(toy_work / "data-bin", data, tmp_path, "layers_0")
+    options = small_run(toy_work / "data-bin", data, tmp_path, "layers_0")
     main_here(at_length, *options, "--seconds", 6, "--work", tmp_path / "work")
-    found = json.loads((tmp_path / "found.json").read_text())
-    assert 0 < found["updates planned"] < 20
-    assert 0 < found["rows"]["layers_0"]["updates"] <= found["updates planned"]
-    assert found["rows"]["layers_0"]["trial"] == {"overhead": 1, "updates_per_second": 4}
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert 0 < results["updates planned"] < 20
+    assert 0 < results["rows"]["layers_0"]["updates"] <= results["updates planned"]
+    assert results["rows"]["layers_0"]["trial"] == {"overhead": 1, "updates_per_second": 4}
     assert (tmp_path / "work" / "logs" / "layers_0.log").exists()
 
 
-def test_the_rate_leaves_out_what_fairseq_writes_as_zero():
+def test_the_update_rate_ignores_zero_rates():
+    """fairseq writes a rate of zero at the beginning."""
     lines = [{"ups": "0"}, {"ups": "2.00"}, {"ups": "1.00"}, {"ups": "4.00"}]
     assert at_length.Log(lines, 4, 9.0).updates_per_second() == pytest.approx(3 / 1.75)
     assert at_length.Log(lines, 4, 9.0).updates_per_second(3) == 4
     assert at_length.Log(lines[:1], 1, 2.0).updates_per_second() == 0.5
 
 
-def test_rows_wait_for_a_place_in_their_order():
+def test_rows_run_in_order_on_the_free_places():
     assert at_length.last_end([3, 1, 1], 3) == 3
     assert at_length.last_end([3, 1, 1, 2], 2) == 4
     assert at_length.last_end([3, 1, 1], 1) == 5
 
 
 def test_the_slowest_row_ends_in_time():
-    fast, slow = Speed(10, 50), Speed(10, 10)
+    fast = Speed(10, 50)
+    slow = Speed(10, 10)
     assert at_length.most_updates([fast, slow], 2, 110) == 1000
     assert at_length.most_updates([fast, slow], 1, 140) == 1000
     assert at_length.most_updates([fast, slow], 2, 9) == 0
@@ -102,24 +101,24 @@ def test_the_slowest_row_ends_in_time():
 
 def test_too_few_seconds_for_a_row_are_refused(tmp_path, toy_work, data, monkeypatch):
     monkeypatch.setattr(at_length.Setting, "try_speed", lambda *_: Speed(20, 1))
-    options = words(toy_work / "data-bin", data, tmp_path, "layers_0")
+    options = small_run(toy_work / "data-bin", data, tmp_path, "layers_0")
     done = main_here(at_length, *options, "--seconds", 15, check=False)
     assert done.returncode == 2
     assert "too few for one update" in done.stderr
 
 
-def test_without_a_gpu_it_ends_with_one_line(monkeypatch, tmp_path):
+def test_a_missing_gpu_is_refused_in_one_line(monkeypatch, tmp_path):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     options = ("--data-bin", tmp_path, "--data", tmp_path, "--epochs", 1)
     done = main_here(at_length, *options, check=False)
-    said = "at_length.py: error: no GPU; expected one, or --device cpu\n"
-    assert (done.returncode, done.stderr) == (2, said)
+    message = "at_length.py: error: no GPU; expected one, or --device cpu\n"
+    assert (done.returncode, done.stderr) == (2, message)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [((), "--data-bin is required"), (("--data-bin", "x"), "specify --epochs or")],
 )
-def test_options_that_are_missing_are_told(options, message):
+def test_missing_options_are_named(options, message):
     done = main_here(at_length, "--data", "x", *options, check=False)
     assert message in done.stderr

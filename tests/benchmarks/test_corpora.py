@@ -1,4 +1,4 @@
-"""Text of the benchmarks: its kinds stay known, also in a share of it."""
+"""Text of the benchmarks: its kinds are recorded, also for a share of it."""
 
 import json
 
@@ -11,11 +11,11 @@ from fairseq_lxsr.training.corpora import read_corpus
 
 
 def write(folder, name, pairs):
-    for language, lines in zip(("en", "fr"), zip(*pairs, strict=True), strict=True):
-        toy.pack(folder / f"{name}.{language}", lines)
+    toy.pack(folder / f"{name}.en", [english for english, _ in pairs])
+    toy.pack(folder / f"{name}.fr", [french for _, french in pairs])
 
 
-def test_files_of_one_kind_are_one_source_and_a_share_of_them_too(tmp_path, monkeypatch):
+def test_files_of_one_kind_are_one_source_of_the_text_and_of_a_share(tmp_path, monkeypatch):
     monkeypatch.setattr(corpora, "lxsr", lxsr_here)
     pairs = toy.sentences(3000)
     write(tmp_path / "train", "multi30k", pairs[:200])
@@ -30,8 +30,8 @@ def test_files_of_one_kind_are_one_source_and_a_share_of_them_too(tmp_path, monk
     # Its checksums would refuse the smaller files.
     assert (data / "stage.json").exists()
     assert not (half / "stage.json").exists()
-    found = read_corpus(half, "train", "en", "fr", 10_000)
-    assert list(found.sources) == list(sources)
+    corpus = read_corpus(half, "train", "en", "fr", 10_000)
+    assert list(corpus.sources) == list(sources)
     rows = corpora.chosen_rows(1999, 0.5)
     kinds = np.repeat(np.arange(3), list(sources.values()))[rows]
-    assert list(found.sources.values()) == np.bincount(kinds).tolist()
+    assert list(corpus.sources.values()) == np.bincount(kinds).tolist()

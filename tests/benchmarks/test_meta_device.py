@@ -1,7 +1,7 @@
-"""Every training step and every encoder on torch's device without numbers, by the rules of a GPU.
+"""Every training step and every encoder on torch's meta device, with the rules of a GPU.
 
 The runs come from the registries: recipes, architectures, each option of every task, model,
-criterion and term, and all networks. `meta_device` refuses what would make a GPU wait for the host.
+criterion and term, and all networks. `meta_device` refuses operations for which a GPU would wait.
 """
 
 import argparse
@@ -38,58 +38,51 @@ from fairseq_lxsr.training.task import LxsrTaskConfig
 pytestmark = pytest.mark.slow
 FOLDERS = {"xling_sent": "data", "xling_translation": "data", "sent_context": "documents"}
 DATA = {task: COMPATIBILITY / folder for task, folder in FOLDERS.items()}
-# type of autocast, and of the weights
+# Types of autocast and of the weights.
 AUTOCAST = [(torch.float16, torch.float32), (torch.bfloat16, torch.float32)]
-# --fp16 and --bf16 of fairseq-train on a GPU
+# The options --fp16 and --bf16 of fairseq-train on a GPU.
 HALF = [(None, torch.float16), (None, torch.bfloat16)]
-LONGEST = 2  # pieces; a step of an LSTM for each takes its time here too
-PAIRS = 49  # of the training text
-WIDTH, SAME_WIDTH = 6, 32  # of the embeddings of a teacher, and of one as wide as the student
-OF_TEACHER = ("--teacher-embeddings", "wide", "--encoder-embed-dim", str(SAME_WIDTH))
+# Pieces of a sentence; an LSTM takes a slow step for each.
+LONGEST = 2
+# Pairs of the training text.
+PAIRS = 49
+# Widths of the embeddings of a teacher, and of one as wide as the student.
+WIDTH = 6
+SAME_WIDTH = 32
+SAME_SPACE_OPTIONS = ("--teacher-embeddings", "wide", "--encoder-embed-dim", str(SAME_WIDTH))
 
 
 def settings(task: str, arch: str | None = None, **changed) -> argparse.Namespace:
-    """The options of a run: those of fairseq-train, of an architecture, and what is changed."""
+    """Return the options of a run: those of fairseq-train, of an architecture, and changed ones."""
     model = MODELS_AND_CRITERION[task][0][0]
     options = vars(parsed(task, model)) | {"arch": arch or model, "max_positions": LONGEST}
-    preset = (
-        {item.name: item.default for item in fields(MODEL_DATACLASS_REGISTRY[arch])} if arch else {}
-    )
-    own = {
-        name: value
-        for name, value in preset.items()
-        if not str(value).startswith("${") and name != "_name"
-    }
-    return argparse.Namespace(**(options | own | changed))
+    if arch:
+        for item in fields(MODEL_DATACLASS_REGISTRY[arch]):
+            if item.name != "_name" and not str(item.default).startswith("${"):
+                options[item.name] = item.default
+    return argparse.Namespace(**(options | changed))
 
 
 @cache
 def parsed(task: str, model: str) -> argparse.Namespace:
-    words = [
-        "--task",
-        task,
-        "--arch",
-        model,
-        "--criterion",
-        MODELS_AND_CRITERION[task][1],
-        "--optimizer",
-        "adam",
-        "--cpu",
-    ]
-    return read_by_fairseq([str(DATA[task]), *words, "--batch-size", "5"])
+    words = ["--task", task, "--arch", model, "--criterion", MODELS_AND_CRITERION[task][1]]
+    words += ["--optimizer", "adam", "--cpu", "--batch-size", "5"]
+    return read_by_fairseq([str(DATA[task]), *words])
 
 
 @cache
-def of_recipe(name: str) -> argparse.Namespace:
-    own = ["--cpu", "--max-positions", str(LONGEST), *(OF_TEACHER if name == "same_space" else ())]
-    options = read_by_fairseq(train_command(read_recipe(name), str(DATA["xling_sent"]), own))
-    # more of them are those of the architecture
+def recipe_options(name: str) -> argparse.Namespace:
+    words = ["--cpu", "--max-positions", str(LONGEST)]
+    if name == "same_space":
+        words += SAME_SPACE_OPTIONS
+    options = read_by_fairseq(train_command(read_recipe(name), str(DATA["xling_sent"]), words))
+    # The tests of architectures have models with more layers.
     options.encoder_layers = min(options.encoder_layers, 2)
     return options
 
 
-def built(options: argparse.Namespace):
-    """Task, model without memory, and criterion of a run."""
+def build(options: argparse.Namespace):
+    """Return the task, the model on the meta device, and the criterion of a run."""
     groups = {
         "checkpoint": {"best_checkpoint_metric": "loss", "maximize_best_checkpoint_metric": False}
     }
@@ -107,23 +100,25 @@ def built(options: argparse.Namespace):
 
 
 def a_batch(task) -> dict:
-    """Five pairs or samples of the training text."""
+    """Return five pairs or samples of the training text."""
     task.load_dataset("train")
     data = task.dataset("train")
     return data.collater([data[int(index)] for index in data.ordered_indices()[-5:]])
 
 
 def on_device(batch: dict, dtype: torch.dtype) -> dict:
-    """What fairseq-train does with a batch: integers as they are, numbers in the type of the
-    weights.
-    """
-    return utils.apply_to_sample(
-        lambda value: value.to("meta", dtype if value.is_floating_point() else value.dtype), batch
-    )
+    """Move a batch like fairseq-train: floats become the type of the weights, integers stay."""
+
+    def move(value: torch.Tensor) -> torch.Tensor:
+        if value.is_floating_point():
+            return value.to("meta", dtype)
+        return value.to("meta")
+
+    return utils.apply_to_sample(move, batch)
 
 
 def check_steps(options: argparse.Namespace, precisions, modes=(True,)) -> None:
-    task, model, criterion = built(options)
+    task, model, criterion = build(options)
     batch = a_batch(task)
     for autocast, dtype in precisions:
         model.to(dtype)
@@ -135,34 +130,27 @@ def check_steps(options: argparse.Namespace, precisions, modes=(True,)) -> None:
                 loss, _, logged = criterion(model, sample)
             assert loss.is_meta
             assert loss.dtype is torch.float32
-            assert all(
-                value.is_meta for value in logged.values() if isinstance(value, torch.Tensor)
-            )
+            for value in logged.values():
+                assert not isinstance(value, torch.Tensor) or value.is_meta
         model.zero_grad()
         with without_waiting(), cuda_autocast(None):
             loss.backward()
-        unused = [
-            name
-            for name, part in model.named_parameters()
-            if part.requires_grad and part.grad is None
-        ]
-        assert not unused, "several GPUs wait for the gradient of every weight"
+        for name, parameter in model.named_parameters():
+            # Several GPUs would wait for the gradient of every weight.
+            assert not parameter.requires_grad or parameter.grad is not None, name
 
 
 @pytest.mark.parametrize(("name", "precision"), zip(names(), itertools.cycle(HALF)))
 @pytest.mark.usefixtures("files")
-def test_recipe(name, precision):
-    check_steps(of_recipe(name), [precision], modes=(False, True))
+def test_a_recipe_trains_without_waiting(name, precision):
+    check_steps(recipe_options(name), [precision], modes=(False, True))
 
 
 def models_of(task: str) -> list[str]:
-    """The models of a task and their sub-classes, without presets."""
-    known = tuple(MODEL_REGISTRY[name] for name in MODELS_AND_CRITERION[task][0])
-    return [
-        name
-        for name in configs_of_package(MODEL_DATACLASS_REGISTRY)
-        if issubclass(MODEL_REGISTRY[name], known)
-    ]
+    """Return the models of a task and their subclasses, without presets."""
+    classes = tuple(MODEL_REGISTRY[name] for name in MODELS_AND_CRITERION[task][0])
+    models_of_package = configs_of_package(MODEL_DATACLASS_REGISTRY)
+    return [name for name in models_of_package if issubclass(MODEL_REGISTRY[name], classes)]
 
 
 ARCHS = [
@@ -174,23 +162,24 @@ ARCHS = [
 
 
 def test_every_model_belongs_to_a_task():
-    assert sorted(configs_of_package(MODEL_DATACLASS_REGISTRY)) == sorted(
-        itertools.chain.from_iterable(map(models_of, MODELS_AND_CRITERION))
-    )
+    task_models = []
+    criterions = []
+    for task, (_, criterion) in MODELS_AND_CRITERION.items():
+        task_models += models_of(task)
+        criterions.append(criterion)
+    assert sorted(configs_of_package(MODEL_DATACLASS_REGISTRY)) == sorted(task_models)
     assert configs_of_package(TASK_DATACLASS_REGISTRY).keys() == MODELS_AND_CRITERION.keys()
-    assert sorted(configs_of_package(CRITERION_DATACLASS_REGISTRY)) == sorted(
-        criterion for _, criterion in MODELS_AND_CRITERION.values()
-    )
+    assert sorted(configs_of_package(CRITERION_DATACLASS_REGISTRY)) == sorted(criterions)
 
 
 @pytest.mark.parametrize(("task", "arch"), ARCHS)
-def test_architecture(task, arch):
+def test_an_architecture_trains_without_waiting(task, arch):
     check_steps(settings(task, arch), AUTOCAST)
 
 
-# what an option, or one value of it, needs beside it, or the text that it takes; a new option that
-# needs either fails until it stands here
-BESIDE: dict[str, dict[str, object]] = {
+# Options that an option, or one value of it, needs. A new option that needs others, or a text as its
+# value, fails until it is in these tables.
+NEEDED_OPTIONS: dict[str, dict[str, object]] = {
     "hard_negatives": {"objective": "none"},
     **{name: {"constraint": "norm"} for name in CONSTRAINT_OPTIONS},
     "distill_loss": {"teacher_embeddings": "teacher"},
@@ -204,34 +193,38 @@ TEXTS = {
     "teacher_embeddings": "teacher",
     "near_embeddings": "teacher",
 }
-OF_TEXT = {
+# Options that choose the text or the initial weights, and do not change a training step.
+UNTESTED_OPTIONS = {
     "lang_pairs",
     "langs",
     "init_embeddings",
     "from_model",
     "teacher_text",
     "teacher_text_weight",
-}  # which text is read, how weights begin
+}
 
 
 def values_of(item) -> list[object]:
-    """Values of an option other than its default that may take another way through the code."""
-    kind, default = item.type, item.default
-    if item.name in OF_TEXT or str(default).startswith("${") or item.name == "_name":
+    """Return values of an option, other than its default, that may run other code."""
+    kind = item.type
+    default = item.default
+    if item.name in UNTESTED_OPTIONS or str(default).startswith("${") or item.name == "_name":
         return []
     if isinstance(kind, type) and issubclass(kind, Enum):
         return [value.value for value in kind if value.value != str(default)]
     if kind is bool:
         return [not default]
     if kind in (int, float):
-        zero = [kind(0)] if default and 0 in item.metadata["range"] else []
-        more = [kind(1) if kind is int else 0.25] if not default else []
-        return [value for value in zero + more if value in item.metadata["range"]]
+        if default:
+            value = kind(0)
+        else:
+            value = 1 if kind is int else 0.25
+        return [value] if value in item.metadata["range"] else []
     return [TEXTS[item.name]]
 
 
 def changes() -> Iterator[tuple[str, str, str, object]]:
-    """Task, architecture, option and value: every option of the registries changed by itself."""
+    """Yield task, architecture, option and value: each option of the registries changed alone."""
     shared = {item.name for item in fields(LxsrTaskConfig)}
     for task, (_, criterion) in MODELS_AND_CRITERION.items():
         for number, kind in enumerate(models_of(task)):
@@ -246,16 +239,12 @@ def changes() -> Iterator[tuple[str, str, str, object]]:
 
 @pytest.fixture
 def files(tmp_path, monkeypatch) -> Path:
-    """A folder with a teacher's embeddings and mined pairs, in which the names of `BESIDE` are
-    found.
-    """
+    """The current folder with embeddings of a teacher and mined pairs, as options name them."""
     for name, width in (("teacher", WIDTH), ("wide", SAME_WIDTH)):
         (tmp_path / name).mkdir()
         for language in ("en", "fr"):
-            np.save(
-                tmp_path / name / f"train.en-fr.{language}.npy",
-                np.zeros((PAIRS, width), np.float32),
-            )
+            embeddings = np.zeros((PAIRS, width), np.float32)
+            np.save(tmp_path / name / f"train.en-fr.{language}.npy", embeddings)
     (tmp_path / "mined.tsv").write_text("1.5\t0.9\ten\t0\tfr\t1\n1.2\t0.5\ten\t2\tfr\t3\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -263,7 +252,7 @@ def files(tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture
 def two_workers() -> Iterator[None]:
-    """The second of two workers, whose exchanges come to nothing."""
+    """Make this process the second of two workers, which exchange nothing."""
     dist.init_process_group("fake", store=FakeStore(), rank=1, world_size=2)
     yield
     dist.destroy_process_group()
@@ -271,17 +260,15 @@ def two_workers() -> Iterator[None]:
 
 @pytest.mark.parametrize(("task", "arch", "option", "value"), list(changes()))
 @pytest.mark.usefixtures("files")
-def test_option(task, arch, option, value, request):
+def test_an_option_trains_without_waiting(task, arch, option, value, request):
     if option == "gather_negatives":
         request.getfixturevalue("two_workers")
-    beside = BESIDE.get(f"{option} {value}", BESIDE.get(option, {}))
-    check_steps(settings(task, arch, **beside | {option: value}), AUTOCAST[:1])
+    options = NEEDED_OPTIONS.get(f"{option} {value}", NEEDED_OPTIONS.get(option, {}))
+    check_steps(settings(task, arch, **options | {option: value}), AUTOCAST[:1])
 
 
 def sizes_of(kind: type) -> Iterator[dict[str, object]]:
-    """The sizes of a network: its own, and each field that may take another way through the code
-    changed by itself.
-    """
+    """Yield sizes of a network: the defaults, and each field that may run other code changed alone."""
     yield {}
     for item in fields(kind):
         allowed = item.metadata.get("range", ())
@@ -302,25 +289,25 @@ NETWORKS = [
 
 
 @pytest.mark.parametrize(("name", "size"), NETWORKS, ids=str)
-def test_encoder(name, size):
+def test_an_encoder_embeds_without_waiting(name, size):
     network = all_networks()[name]
     with shapes_only():
         model = network(network.Config(vocab_size=100, padding_idx=1, **size)).eval()
     lengths = np.array([1, 2, 2])
-    ids, starts = np.arange(4, 4 + lengths.sum()), lengths.cumsum() - lengths
+    ids = np.arange(4, 4 + lengths.sum())
+    starts = lengths.cumsum() - lengths
     (_, inputs), *_ = model.batches(FlatPieces(ids, starts, lengths), 8)
     inputs = [torch.from_numpy(values).to("meta") for values in inputs]
     for dtype in set(network.dtypes) - {"int8"}:
         model.to(getattr(torch, dtype))
         with torch.inference_mode(), without_waiting(), cuda_autocast(None):
             assert model.embed_batch(*inputs).shape == (len(lengths), model.config.output_dim)
-            assert (
-                model.embed_padded(torch.ones_like(inputs[0])).shape[1] == model.config.output_dim
-            )
+            padded = model.embed_padded(torch.ones_like(inputs[0]))
+            assert padded.shape[1] == model.config.output_dim
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "operation",
     [
         lambda x: x.sum().item(),
         lambda x: x[x > 0],
@@ -340,30 +327,32 @@ def test_encoder(name, size):
         lambda x: range(x.long().sum()),
     ],
 )
-def test_what_would_wait_is_refused(wrong):
+def test_an_operation_that_waits_for_the_device_is_refused(operation):
     with pytest.raises((WaitsForDeviceError, RuntimeError)), without_waiting():
-        wrong(torch.ones(2, device="meta"))
+        operation(torch.ones(2, device="meta"))
 
 
-def test_autocast_is_that_of_cuda():
-    """Products in half precision; sums, norms and losses in float32; weights once."""
+def test_autocast_uses_the_types_of_cuda():
+    """Products are in half precision; sums, norms and losses are in float32."""
     linear = torch.nn.Linear(3, 4, device="meta")
-    x = torch.ones(2, 3, device="meta")
+    inputs = torch.ones(2, 3, device="meta")
     with cuda_autocast(torch.bfloat16):
-        y = linear(x)
-        assert (y @ y.T).dtype is torch.einsum("ij,kj->ik", y, y).dtype is y.dtype is torch.bfloat16
-        wide = [
-            torch.nn.functional.layer_norm(y, (4,)),
-            y.softmax(1),
-            y.sum(),
-            y.exp(),
-            y.logsumexp(1),
-            y.norm(dim=1),
-        ]
-        assert {value.dtype for value in wide} == {torch.float32}
-        assert torch.cat((y, x), dim=1).dtype is torch.float32
+        outputs = linear(inputs)
+        product = torch.einsum("ij,kj->ik", outputs, outputs)
+        assert outputs.dtype is torch.bfloat16
+        assert (outputs @ outputs.T).dtype is product.dtype is torch.bfloat16
+        for result in (
+            torch.nn.functional.layer_norm(outputs, (4,)),
+            outputs.softmax(1),
+            outputs.sum(),
+            outputs.exp(),
+            outputs.logsumexp(1),
+            outputs.norm(dim=1),
+            torch.cat((outputs, inputs), dim=1),
+        ):
+            assert result.dtype is torch.float32
         with torch.autocast("meta", enabled=False):
-            assert linear(x).dtype is torch.float32
-    assert linear(x).dtype is torch.float32
-    y.sum().backward()
+            assert linear(inputs).dtype is torch.float32
+    assert linear(inputs).dtype is torch.float32
+    outputs.sum().backward()
     assert linear.weight.grad.dtype is torch.float32

@@ -1,4 +1,4 @@
-"""The charts of the documentation are those of the files of results, and legible."""
+"""The charts of the documentation show the files of results, and are legible."""
 
 import re
 from xml.etree import ElementTree
@@ -10,26 +10,20 @@ from benchmarks import pictures
 from benchmarks.svg import LETTER, WIDTH, Axis, Picture, label
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-EMBEDDED = [
-    (page, *found)
-    for page in PAGES
-    for found in re.findall(r"!\[([^\]]*)\]\(([^)]+)\)", page.read_text(encoding="utf-8"))
-]
 # Mean width of a letter, as a share of its height.
 LETTER_WIDTH = 0.53
 
 
 @pytest.mark.parametrize("name", pictures.PICTURES)
-def test_a_picture_is_that_of_its_results(name, tmp_path):
+def test_a_stored_picture_shows_the_present_results(name, tmp_path):
     pictures.PICTURES[name]().save(tmp_path / "new.svg")
-    kept = (pictures.ASSETS / f"{name}.svg").read_text(encoding="utf-8")
-    assert (tmp_path / "new.svg").read_text(encoding="utf-8") == kept, (
-        "run python -m benchmarks.pictures"
-    )
+    drawn = (tmp_path / "new.svg").read_text(encoding="utf-8")
+    stored = (pictures.ASSETS / f"{name}.svg").read_text(encoding="utf-8")
+    assert drawn == stored, "run python -m benchmarks.pictures"
 
 
 @pytest.mark.parametrize("name", pictures.PICTURES)
-def test_words_lie_inside_the_picture_and_both_schemes_have_colours(name):
+def test_text_is_inside_the_picture_and_both_colour_schemes_are_defined(name):
     text = (pictures.ASSETS / f"{name}.svg").read_text(encoding="utf-8")
     assert "@media (prefers-color-scheme: dark)" in text
     shares = {"start": 0, "middle": 0.5, "end": 1}
@@ -41,17 +35,19 @@ def test_words_lie_inside_the_picture_and_both_schemes_have_colours(name):
 
 
 def test_every_picture_is_on_a_page_and_described_by_a_sentence():
-    assert {f"{name}.svg" for name in pictures.PICTURES} <= {
-        target.rpartition("/")[2] for _, _, target in EMBEDDED
-    }
-    for page, alt, target in EMBEDDED:
-        assert (page.parent / target).is_file(), target
-        if "assets/" in target:
-            assert alt.endswith("."), target
-            assert len(alt.split()) > 12, target
+    embedded = set()
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for alt, target in re.findall(r"!\[([^\]]*)\]\(([^)]+)\)", text):
+            embedded.add(target.rpartition("/")[2])
+            assert (page.parent / target).is_file(), target
+            if "assets/" in target:
+                assert alt.endswith("."), target
+                assert len(alt.split()) > 12, target
+    assert {f"{name}.svg" for name in pictures.PICTURES} <= embedded
 
 
-def test_the_table_of_languages_is_that_of_the_results():
+def test_the_table_of_languages_has_the_present_results():
     page = (ROOT / "docs" / "choose.md").read_text(encoding="utf-8")
     assert pictures.language_table() in page
     assert len(pictures.language_scores()) == 38
@@ -64,13 +60,13 @@ def test_the_map_has_a_place_for_each_sentence():
     assert result["translations, mean cosine"] > result["other pairs, mean cosine"] + 0.5
 
 
-def test_places_on_an_axis():
+def test_axes_are_linear_or_logarithmic_and_labelled_without_exponents():
     assert Axis(0, 10, 100, 200, ()).place(5) == 150
     assert Axis(1, 100, 300, 100, (), is_log=True).place(10) == pytest.approx(200)
     assert [label(value) for value in (0.3, 95, 168_925)] == ["0.3", "95", "168,925"]
 
 
-def test_words_are_escaped(tmp_path):
+def test_text_in_a_picture_is_escaped(tmp_path):
     picture = Picture(50, "a < b & c")
     picture.text(0, 20, "a < b & c")
     picture.save(tmp_path / "x.svg")

@@ -1,4 +1,4 @@
-"""The comparison with the released lightweight model runs; a stand-in takes the place of its code."""
+"""The comparison with the released lightweight model runs, with a stand-in for the released code."""
 
 import hashlib
 import json
@@ -13,8 +13,9 @@ STAND_IN = Path(__file__).parent / "released_stand_in"
 
 
 @pytest.mark.smoke
-def test_the_losses_of_both_are_compared(toy_work, tmp_path, monkeypatch):
-    """As with the released code, `released` computes the same losses and `paper` others."""
+def test_the_recipe_released_has_the_losses_of_the_stand_in_and_paper_others(
+    toy_work, tmp_path, monkeypatch
+):
     for name in model.BLOBS:
         text = (STAND_IN / name).read_bytes()
         blob = hashlib.sha1(b"blob %d\0" % len(text) + text).hexdigest()

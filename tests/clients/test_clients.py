@@ -1,4 +1,4 @@
-"""Classes for other tools, with the tools themselves."""
+"""Classes for other tools work in the tools; each is tested if the tool is installed."""
 
 import json
 import os
@@ -29,7 +29,7 @@ LONG = " ".join(TEXTS * 20)
 
 
 def environment():
-    """That of a program that finds this package, and `lxsr`."""
+    """Return an environment in which a program imports this package and finds `lxsr`."""
     path = os.pathsep.join((os.environ["PATH"], str(Path(sys.executable).parent)))
     return os.environ | {
         "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
@@ -43,14 +43,11 @@ def expected():
     return encoder.encode([*TEXTS, LONG], normalize=True)
 
 
-def test_nothing_is_imported_before_it_is_asked_for():
-    code = (
-        "import sys, fairseq_lxsr.clients; print([name for name in sys.modules if 'numpy' in name])"
-    )
-    assert python(code) == "[]\n"
+def test_importing_clients_does_not_import_numpy():
+    assert python("import sys, fairseq_lxsr.clients; print('numpy' in sys.modules)") == "False\n"
 
 
-def test_a_tool_that_is_missing_is_named(monkeypatch):
+def test_a_missing_tool_is_named_with_its_installation(monkeypatch):
     monkeypatch.setitem(sys.modules, "langchain_core.embeddings", None)
     monkeypatch.delitem(sys.modules, "fairseq_lxsr.clients.langchain", raising=False)
     with pytest.raises(InputError, match=r"langchain_core.* pip install langchain-core"):
@@ -59,16 +56,16 @@ def test_a_tool_that_is_missing_is_named(monkeypatch):
         _ = clients.Other
 
 
-@pytest.mark.parametrize("texts", ["a dog", {"text": TEXTS}, set(TEXTS)])
-def test_what_is_not_a_list_of_texts_is_refused(texts):
-    kind = type(texts).__name__
-    with pytest.raises(InputError, match=kind):
-        shared.unit_vectors(MODEL, texts)
-    with pytest.raises(InputError, match=kind):
-        Text(texts)
+def test_values_that_are_no_list_of_texts_are_refused():
+    for texts in ("a dog", {"text": TEXTS}, set(TEXTS)):
+        type_name = type(texts).__name__
+        with pytest.raises(InputError, match=type_name):
+            shared.unit_vectors(MODEL, texts)
+        with pytest.raises(InputError, match=type_name):
+            Text(texts)
 
 
-def test_langchain(expected):
+def test_langchain_embeds_and_searches(expected):
     pytest.importorskip("langchain_core")
     from langchain_core.vectorstores import InMemoryVectorStore
 
@@ -80,77 +77,70 @@ def test_langchain(expected):
     assert embeddings.embed_documents([]) == []
 
 
-def test_llama_index(expected):
+def test_llama_index_embeds_and_searches(expected):
     core = pytest.importorskip("llama_index.core")
     embedding = clients.LlamaIndexEmbedding(model_name=MODEL)
-    np.testing.assert_allclose(
-        embedding.get_text_embedding_batch([*TEXTS, LONG]), expected, atol=1e-6
-    )
+    vectors = embedding.get_text_embedding_batch([*TEXTS, LONG])
+    np.testing.assert_allclose(vectors, expected, atol=1e-6)
     documents = [core.Document(text=text) for text in TEXTS]
     index = core.VectorStoreIndex.from_documents(documents, embed_model=embedding)
-    found = index.as_retriever(similarity_top_k=1).retrieve(TEXTS[2])
-    assert found[0].text == TEXTS[2]
-    assert (
-        len(clients.LlamaIndexEmbedding(model_name=MODEL, dimensions=4).get_query_embedding("a"))
-        == 4
-    )
+    [node] = index.as_retriever(similarity_top_k=1).retrieve(TEXTS[2])
+    assert node.text == TEXTS[2]
+    short = clients.LlamaIndexEmbedding(model_name=MODEL, dimensions=4)
+    assert len(short.get_query_embedding("a")) == 4
 
 
-def test_haystack(expected):
+def test_haystack_embeds_and_searches_in_a_saved_pipeline(expected):
     haystack = pytest.importorskip("haystack")
     from haystack.components.retrievers.in_memory import InMemoryEmbeddingRetriever
     from haystack.document_stores.in_memory import InMemoryDocumentStore
 
-    documents = [
-        *(haystack.Document(content=text) for text in TEXTS),
-        haystack.Document(content=None),
-    ]
-    found = clients.HaystackDocumentEmbedder(MODEL).run(documents)["documents"]
-    np.testing.assert_allclose([one.embedding for one in found[:3]], expected[:3], atol=1e-6)
+    documents = [haystack.Document(content=text) for text in (*TEXTS, None)]
+    embedded = clients.HaystackDocumentEmbedder(MODEL).run(documents)["documents"]
+    vectors = [document.embedding for document in embedded[:3]]
+    np.testing.assert_allclose(vectors, expected[:3], atol=1e-6)
     assert documents[0].embedding is None
     store = InMemoryDocumentStore(embedding_similarity_function="cosine")
-    store.write_documents(found[:3])
+    store.write_documents(embedded[:3])
     pipeline = haystack.Pipeline()
     pipeline.add_component("embed", clients.HaystackTextEmbedder(MODEL))
     pipeline.add_component("find", InMemoryEmbeddingRetriever(store, top_k=1))
     pipeline.connect("embed.embedding", "find.query_embedding")
-    again = haystack.Pipeline.loads(pipeline.dumps(), **trusting(haystack))
-    assert again.get_component("embed").model == MODEL
-    assert pipeline.run({"embed": {"text": TEXTS[2]}})["find"]["documents"][0].content == TEXTS[2]
+    loaded = haystack.Pipeline.loads(pipeline.dumps(), **unsafe_option(haystack))
+    assert loaded.get_component("embed").model == MODEL
+    results = pipeline.run({"embed": {"text": TEXTS[2]}})
+    assert results["find"]["documents"][0].content == TEXTS[2]
 
 
-def trusting(haystack):
-    """Haystack imports no other packages than its own from a file, unless they are named."""
+def unsafe_option(haystack):
+    """Return the option, in newer versions, to load components of other packages from a file."""
     import inspect
 
-    named = "unsafe" in inspect.signature(haystack.Pipeline.loads).parameters
-    return {"unsafe": True} if named else {}
+    if "unsafe" in inspect.signature(haystack.Pipeline.loads).parameters:
+        return {"unsafe": True}
+    return {}
 
 
-def test_chroma(expected, tmp_path):
-    """A collection that is opened again finds the function, and its options, by the name that it
-    stores.
-    """
+def test_chroma_opens_a_collection_with_its_stored_function(expected, tmp_path):
     chromadb = pytest.importorskip("chromadb")
     function = clients.ChromaEmbeddingFunction(MODEL)
     np.testing.assert_allclose(function([*TEXTS, LONG]), expected, atol=1e-6)
-    collection = chromadb.PersistentClient(tmp_path / "chroma").create_collection(
-        "notes", embedding_function=function
-    )
+    client = chromadb.PersistentClient(tmp_path / "chroma")
+    collection = client.create_collection("notes", embedding_function=function)
     collection.add(ids=["a", "b", "c"], documents=TEXTS)
-    again = chromadb.PersistentClient(tmp_path / "chroma").get_collection("notes")
-    found = again.query(query_texts=[TEXTS[2]], n_results=1)
-    assert (found["ids"], round(found["distances"][0][0], 5)) == ([["c"]], 0)
+    opened = chromadb.PersistentClient(tmp_path / "chroma").get_collection("notes")
+    hits = opened.query(query_texts=[TEXTS[2]], n_results=1)
+    assert hits["ids"] == [["c"]]
+    assert hits["distances"][0][0] == pytest.approx(0, abs=5e-6)
 
 
-def test_lancedb(expected, tmp_path):
+def test_lancedb_opens_a_table_with_its_stored_function(expected, tmp_path):
     lancedb = pytest.importorskip("lancedb")
     from lancedb.pydantic import LanceModel, Vector
 
     function = clients.LanceEmbeddingFunction.create(model=MODEL)
-    np.testing.assert_allclose(
-        function.compute_source_embeddings([*TEXTS, LONG]), expected, atol=1e-6
-    )
+    vectors = function.compute_source_embeddings([*TEXTS, LONG])
+    np.testing.assert_allclose(vectors, expected, atol=1e-6)
 
     class Note(LanceModel):
         text: str = function.SourceField()
@@ -158,14 +148,11 @@ def test_lancedb(expected, tmp_path):
 
     table = lancedb.connect(tmp_path / "lance").create_table("notes", schema=Note)
     table.add([{"text": text} for text in TEXTS])
-    again = lancedb.connect(tmp_path / "lance").open_table("notes")
-    assert again.search(TEXTS[2]).limit(1).to_list()[0]["text"] == TEXTS[2]
+    opened = lancedb.connect(tmp_path / "lance").open_table("notes")
+    assert opened.search(TEXTS[2]).limit(1).to_list()[0]["text"] == TEXTS[2]
 
 
-def test_scikit_learn(expected):
-    """A classifier learns from one language, in a pipeline that is copied and searched like
-    others.
-    """
+def test_scikit_learn_searches_parameters_of_a_pipeline(expected):
     sklearn = pytest.importorskip("sklearn")
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import GridSearchCV
@@ -182,95 +169,86 @@ def test_scikit_learn(expected):
     )
     assert sklearn.base.clone(vectors).get_params() == {"model": MODEL, "dimensions": None}
     assert len(vectors.get_feature_names_out()) == expected.shape[1]
-    pairs = toy.sentences(200)
-    labels = ["dog" in source for source, _ in pairs]
+    sentences = [source for source, _ in toy.sentences(200)]
+    labels = ["dog" in sentence for sentence in sentences]
     search = GridSearchCV(
         make_pipeline(vectors, LogisticRegression(C=100)),
         {"sentencevectors__dimensions": [2, None]},
     )
-    search.fit([source for source, _ in pairs], labels)
+    search.fit(sentences, labels)
     assert search.best_params_ == {"sentencevectors__dimensions": None}
-    assert search.score([source for source, _ in pairs], labels) > 0.7
+    assert search.score(sentences, labels) > 0.7
 
 
-def test_opusfilter(tmp_path):
+def cosines_of(pairs):
+    encoder = SentenceEncoder.from_pretrained(MODEL)
+    source = encoder.encode([pair[0] for pair in pairs], normalize=True)
+    target = encoder.encode([pair[1] for pair in pairs], normalize=True)
+    return (source * target).sum(axis=1)
+
+
+def pairs_above(pairs, threshold):
+    cosines = cosines_of(pairs)
+    return [pair for pair, cosine in zip(pairs, cosines, strict=True) if cosine >= threshold]
+
+
+def test_opusfilter_keeps_pairs_above_the_threshold(tmp_path):
     pytest.importorskip("opusfilter")
     from fairseq_lxsr.clients import opusfilter
 
     pairs = toy.sentences(20)
-    encoder = SentenceEncoder.from_pretrained(MODEL)
-    source, target = (encoder.encode(side, normalize=True) for side in zip(*pairs, strict=True))
-    cosines = (source * target).sum(1)
+    cosines = cosines_of(pairs)
     threshold = float(np.median(cosines)) + 1e-4
-    kept = [pair for pair, cosine in zip(pairs, cosines, strict=True) if cosine >= threshold]
+    expected = pairs_above(pairs, threshold)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(opusfilter, "PAIRS_AT_ONCE", 7)
         filters = clients.LxsrFilter(model=MODEL, threshold=threshold)
         np.testing.assert_allclose(list(filters.score(pairs)), cosines, atol=1e-5)
-        assert list(filters.filter(iter(pairs))) == kept
-        assert len(kept) + len(list(filters.filterfalse(iter(pairs)))) == 20
+        assert list(filters.filter(iter(pairs))) == expected
+        assert len(expected) + len(list(filters.filterfalse(iter(pairs)))) == 20
     config = yaml.safe_load((ROOT / "examples" / "cleaning" / "opusfilter.yaml").read_text())
     config["steps"] = config["steps"][:1]
-    (ours, _) = config["steps"][0]["parameters"]["filters"]
-    ours["LxsrFilter"] |= {"model": MODEL, "threshold": threshold}
-    config["steps"][0]["parameters"]["filters"] = [ours]
+    (lxsr_filter, _) = config["steps"][0]["parameters"]["filters"]
+    lxsr_filter["LxsrFilter"] |= {"model": MODEL, "threshold": threshold}
+    config["steps"][0]["parameters"]["filters"] = [lxsr_filter]
     toy.write(tmp_path / "dirty", pairs)
     (tmp_path / "filter.yaml").write_text(yaml.safe_dump(config))
     program = shutil.which("opusfilter", path=Path(sys.executable).parent)
-    subprocess.run(
-        [program, "filter.yaml"], cwd=tmp_path, env=environment(), check=True, timeout=120
-    )
-    assert (tmp_path / "clean.fr").read_text().splitlines() == [target for _, target in kept]
+    command = [program, "filter.yaml"]
+    subprocess.run(command, cwd=tmp_path, env=environment(), check=True, timeout=120)
+    clean = (tmp_path / "clean.fr").read_text().splitlines()
+    assert clean == [target for _, target in expected]
 
 
-def test_the_filter_of_opuscleaner_runs_a_command_of_ours():
+def test_the_filter_of_opuscleaner_runs_lxsr_score():
     filters = json.loads((clients.filters_of_opuscleaner() / "lxsr.json").read_text())
     pipeline = json.loads((ROOT / "examples" / "cleaning" / "opuscleaner.filters.json").read_text())
     assert filters["command"].endswith('lxsr score --model "$MODEL"')
     assert pipeline["filters"][0]["parameters"].keys() == filters["parameters"].keys()
 
 
-def test_opuscleaner(tmp_path):
-    """OpusCleaner wants an older Pydantic than others: its programs, of another environment, are
-    found by PATH.
-    """
+def test_opuscleaner_keeps_pairs_above_the_threshold(tmp_path):
+    """OpusCleaner needs an older Pydantic, so it is in another environment, found by PATH."""
     program = shutil.which("opuscleaner-clean")
     if program is None:
         pytest.skip("no OpusCleaner on PATH")
     pairs = toy.sentences(20)
-    (tmp_path / "dirty.tsv").write_text(
-        "".join(f"{source}\t{target}\n" for source, target in pairs)
-    )
+    lines = [f"{source}\t{target}\n" for source, target in pairs]
+    (tmp_path / "dirty.tsv").write_text("".join(lines))
     pipeline = json.loads((ROOT / "examples" / "cleaning" / "opuscleaner.filters.json").read_text())
     pipeline["filters"][0]["parameters"] = {"MODEL": MODEL, "THRESHOLD": 0.9}
     (tmp_path / "filters.json").write_text(json.dumps(pipeline))
-    command = [
-        program,
-        "--filters",
-        f"{clients.filters_of_opuscleaner()}/*.json",
-        "--input",
-        "dirty.tsv",
-    ]
-    subprocess.run(
-        [*command, "--output", "clean.tsv", "filters.json", "en", "fr"],
-        cwd=tmp_path,
-        check=True,
-        timeout=120,
-    )
-    encoder = SentenceEncoder.from_pretrained(MODEL)
-    source, target = (encoder.encode(side, normalize=True) for side in zip(*pairs, strict=True))
-    cosines = (source * target).sum(1)
-    kept = [
-        f"{source}\t{target}"
-        for (source, target), cosine in zip(pairs, cosines, strict=True)
-        if cosine >= 0.9
-    ]
-    assert (tmp_path / "clean.tsv").read_text().splitlines() == kept
-    assert 0 < len(kept) < 20
+    filters = f"{clients.filters_of_opuscleaner()}/*.json"
+    command = [program, "--filters", filters, "--input", "dirty.tsv", "--output", "clean.tsv"]
+    command += ["filters.json", "en", "fr"]
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=120)
+    expected = [f"{source}\t{target}" for source, target in pairs_above(pairs, 0.9)]
+    assert (tmp_path / "clean.tsv").read_text().splitlines() == expected
+    assert 0 < len(expected) < 20
 
 
-def test_bertalign():
-    """With Bertalign itself; tests/examples/test_align.py has a stand-in of it."""
+def test_bertalign_aligns_sentences():
+    """tests/examples/test_align.py runs a stand-in for Bertalign."""
     if find_spec("bertalign") is None:
         pytest.skip("Bertalign is not installed")
     from fairseq_lxsr.clients.bertalign import bertalign_with
@@ -290,14 +268,15 @@ def test_bertalign():
         "\n".join(source), "\n".join(target), is_split=True
     )
     aligner.align_sents()
-    found = [([int(i) for i in left], [int(i) for i in right]) for left, right in aligner.result]
-    assert found == [([0], [0]), ([1], [1]), ([2], [2]), ([3], [])]
+    alignments = [(list(map(int, left)), list(map(int, right))) for left, right in aligner.result]
+    assert alignments == [([0], [0]), ([1], [1]), ([2], [2]), ([3], [])]
 
 
-def test_bertalign_encoder(expected):
+def test_encoders_for_bertalign_share_their_model(expected):
     from fairseq_lxsr.clients.bertalign import BertalignEncoder
 
-    encoders = BertalignEncoder(MODEL), BertalignEncoder(MODEL)
-    assert encoders[0].encoder.encoder is encoders[1].encoder.encoder
-    np.testing.assert_allclose(encoders[0].encode([*TEXTS, LONG]), expected, atol=1e-6)
-    assert not encoders[0].encode("").any()
+    first = BertalignEncoder(MODEL)
+    second = BertalignEncoder(MODEL)
+    assert first.encoder.encoder is second.encoder.encoder
+    np.testing.assert_allclose(first.encode([*TEXTS, LONG]), expected, atol=1e-6)
+    assert not first.encode("").any()

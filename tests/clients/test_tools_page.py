@@ -1,6 +1,4 @@
-"""The blocks of "In other tools", and of the clients of a server, run where their packages are
-installed.
-"""
+"""The code of docs/tools.md, and of the clients in docs/serving.md, runs if its packages are installed."""
 
 import os
 import re
@@ -14,9 +12,9 @@ import pytest
 from conftest import ROOT, wait_until
 
 FENCE = re.compile(r"^```python\n(.*?)^```$", re.M | re.S)
-# another test has it
+# Blocks that another test runs.
 NOT_RUN = re.compile(r"^<!-- not run: tests/.*? -->\n```.*?^```$", re.M | re.S)
-OWN = {"fairseq_lxsr", "os", "sqlite3", "numpy", "collections"}
+ALWAYS_INSTALLED = {"fairseq_lxsr", "os", "sqlite3", "numpy", "collections"}
 
 
 def blocks(page: str) -> list[str]:
@@ -24,9 +22,8 @@ def blocks(page: str) -> list[str]:
 
 
 def packages(block: str) -> list[str]:
-    return sorted(
-        {name.split(".")[0] for name in re.findall(r"^(?:from|import) (\S+)", block, re.M)} - OWN
-    )
+    imports = re.findall(r"^(?:from|import) (\S+)", block, re.M)
+    return sorted({name.split(".")[0] for name in imports} - ALWAYS_INSTALLED)
 
 
 def check(block: str, folder) -> None:
@@ -45,49 +42,41 @@ def check(block: str, folder) -> None:
         pgserver = pytest.importorskip(
             "pgserver", reason="no pgserver, and DATABASE names no PostgreSQL with pgvector"
         )
-        place = tempfile.mkdtemp()
-        os.chmod(place, 0o755)  # it runs as another user than root
-        environment["DATABASE"] = pgserver.get_server(
-            f"{place}/postgres", cleanup_mode="delete"
-        ).get_uri()
-    subprocess.run(
-        [sys.executable, "-c", block], cwd=folder, env=environment, check=True, timeout=120
-    )
+        database = tempfile.mkdtemp()
+        # PostgreSQL does not run as root, so another user must enter the folder.
+        os.chmod(database, 0o755)
+        server = pgserver.get_server(f"{database}/postgres", cleanup_mode="delete")
+        environment["DATABASE"] = server.get_uri()
+    command = [sys.executable, "-c", block]
+    subprocess.run(command, cwd=folder, env=environment, check=True, timeout=120)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", blocks("tools.md"), ids=lambda block: "-".join(packages(block)))
-def test_a_block_of_the_page(block, tmp_path):
+def test_a_block_of_the_page_runs(block, tmp_path):
     check(block, tmp_path)
 
 
-def test_every_block_asserts_what_it_finds():
+def test_every_block_asserts_its_result():
     assert len(blocks("tools.md")) >= 11
-    assert all("assert " in block and packages(block) for block in blocks("tools.md"))
+    for block in blocks("tools.md"):
+        assert "assert " in block
+        assert packages(block)
 
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
-    if any(
-        find_spec(name) is None for name in ("uvicorn", "starlette", "orjson", "prometheus_client")
-    ):
-        pytest.skip("the extra serve is not installed")
-    said = tmp_path_factory.mktemp("serve") / "said"
-    command = [
-        sys.executable,
-        "-m",
-        "fairseq_lxsr.cli.main",
-        "serve",
-        "--model",
-        "lxsr-static",
-        "--port",
-        "0",
-    ]
-    with said.open("w") as output:
-        process = subprocess.Popen(command, cwd=ROOT, stdout=output)
+    """The address of a server with the packaged model."""
+    for name in ("uvicorn", "starlette", "orjson", "prometheus_client"):
+        if find_spec(name) is None:
+            pytest.skip("the extra serve is not installed")
+    output = tmp_path_factory.mktemp("serve") / "output"
+    serve = ("fairseq_lxsr.cli.main", "serve", "--model", "lxsr-static", "--port", "0")
+    with output.open("w") as stream:
+        process = subprocess.Popen([sys.executable, "-m", *serve], cwd=ROOT, stdout=stream)
     try:
-        wait_until(lambda: said.read_text().endswith("/v1\n"), process)
-        yield said.read_text().split()[-1].removesuffix("/v1")
+        wait_until(lambda: output.read_text().endswith("/v1\n"), process)
+        yield output.read_text().split()[-1].removesuffix("/v1")
     finally:
         process.terminate()
         process.wait(30)
@@ -95,6 +84,6 @@ def address(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", blocks("serving.md"), ids=lambda block: "-".join(packages(block)))
-def test_a_client_of_the_server(block, address, tmp_path):
+def test_a_client_of_the_server_runs(block, address, tmp_path):
     assert "http://127.0.0.1:8000" in block
     check(block.replace("http://127.0.0.1:8000", address), tmp_path)

@@ -1,6 +1,4 @@
-"""Work in a local Ray cluster of two workers: what one machine gives, also where a worker dies in
-the middle.
-"""
+"""A local Ray cluster of two workers gives the results of one machine, even if a worker is killed."""
 
 import contextlib
 import io
@@ -49,17 +47,19 @@ from fairseq_lxsr.search.index_config import read_config
 
 ray = pytest.importorskip("ray")
 
-LINES = 100  # of a text; 30 to a shard
+# Lines of a text; a shard has 30.
+LINES = 100
 RAY = ("--ray", "--workers", 2, "--shard-lines", 30)
 
 
 @pytest.fixture(scope="module")
 def cluster():
-    """Started once: starting takes seconds."""
-    folder = tempfile.mkdtemp(prefix="r-", dir="/tmp")  # short, as addresses of sockets must be
+    """A running Ray, which takes seconds to start."""
+    # Addresses of sockets must be short.
+    folder = tempfile.mkdtemp(prefix="r-", dir="/tmp")
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}.items():
-            patch.setenv(name, value)
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_AUTH_MODE", "disabled")
         options = {"include_dashboard": False, "log_to_driver": False, "logging_level": "error"}
         ray.init("local", num_cpus=4, object_store_memory=100 * 2**20, _temp_dir=folder, **options)
         yield
@@ -69,60 +69,58 @@ def cluster():
 
 @pytest.fixture(scope="module")
 def workers(work, cluster):
-    """Two workers for all commands: starting one takes a second of a core."""
+    """Two workers for all commands; starting one takes a second of a core."""
     model = work / "m" / "model"
 
     def load():
         return ModelFolder(SentenceEncoder.from_pretrained(model), show_progress=False)
 
-    with connect(Cluster(count=2, shard_lines=30), load) as those:
-        yield those
+    with connect(Cluster(count=2, shard_lines=30), load) as pool:
+        yield pool
 
 
 @pytest.fixture
 def shared(workers, monkeypatch):
-    """Commands take those workers and start none."""
+    """Make commands use the running workers."""
 
     @contextlib.contextmanager
-    def given(cluster, load):
+    def connect_to_workers(cluster, load):
         assert cluster == Cluster("local", 2, shard_lines=30)
         workers.seconds = 0.0
         workers.num_long = 0
         yield workers
 
-    monkeypatch.setattr("fairseq_lxsr.cluster.connect", given)
+    monkeypatch.setattr("fairseq_lxsr.cluster.connect", connect_to_workers)
 
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory) -> Path:
-    """A model without layers and two texts, with lines that are empty or repeated."""
+    """A folder with a model without layers and two texts with empty and repeated lines."""
     folder = tmp_path_factory.mktemp("cluster")
     random_model.write_model(folder / "m", gated=True, num_layers=0, order_coefficients=1)
     pairs = toy.sentences(LINES, seed=4)
     for name, side in (("en", 0), ("fr", 1)):
         lines = [pair[side] for pair in pairs]
-        lines[5], lines[40], lines[-3] = "", lines[3], f" {lines[2]}"
+        lines[5] = ""
+        lines[40] = lines[3]
+        lines[-3] = f" {lines[2]}"
         (folder / f"text.{name}").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return folder
 
 
 def embed(work, output, *options):
-    text = work / "text.en", work / "text.fr"
-    return lxsr_here(
-        "embed", "--model", work / "m" / "model", "--input", *text, "--output", output, *options
-    )
+    files = ("--input", work / "text.en", work / "text.fr", "--output", output)
+    return lxsr_here("embed", "--model", work / "m" / "model", *files, *options)
 
 
 def mine(work, output, *options, check=True):
-    text = "--source", work / "text.en", "--target", work / "text.fr"
-    return lxsr_here(
-        "mine", "--model", work / "m" / "model", *text, "--output", output, *options, check=check
-    )
+    files = ("--source", work / "text.en", "--target", work / "text.fr", "--output", output)
+    return lxsr_here("mine", "--model", work / "m" / "model", *files, *options, check=check)
 
 
-def index(work, output, *options, **how):
-    text = "--input", work / "text.fr", "--output", output
-    return lxsr_here("index", "--model", work / "m" / "model", *text, *options, **how)
+def index(work, output, *options, check=True):
+    files = ("--input", work / "text.fr", "--output", output)
+    return lxsr_here("index", "--model", work / "m" / "model", *files, *options, check=check)
 
 
 def corpora(work) -> list[Corpus]:
@@ -130,7 +128,7 @@ def corpora(work) -> list[Corpus]:
 
 
 def shards_done(done) -> tuple[int, int]:
-    """The number of shards of a run, and of those that an earlier run had finished."""
+    """Return the number of shards of a run, and of those that an earlier run had finished."""
     match = re.search(r"\b(\d+) shards(?: \((\d+) )?", done.stdout)
     return int(match[1]), int(match[2] or 0)
 
@@ -150,123 +148,121 @@ def segment_names(folder: Path) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("shared")
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
-def test_embeddings_are_those_of_one_machine(work, tmp_path, dtype):
+def test_embeddings_equal_those_of_one_machine(work, tmp_path, dtype):
     options = ("--format", "raw", "--output-dtype", dtype)
     embed(work, tmp_path / "whole.raw", *options)
     done = embed(work, tmp_path / "shards", *options, *RAY)
     files = [tmp_path / "shards" / f"{name}.raw" for name in names(tmp_path / "shards")]
     if dtype == "float32":
-        assert (
-            b"".join(path.read_bytes() for path in files) == (tmp_path / "whole.raw").read_bytes()
-        )
-    calibrations = {
-        json.dumps(json.loads(index_path(path).read_text()).get("calibration")) for path in files
-    }
-    assert len(calibrations) == 1  # that of the first shard, or none
-    assert [path.stat().st_size for path in files] == sorted(
-        (path.stat().st_size for path in files), reverse=True
-    )
+        content = b"".join(path.read_bytes() for path in files)
+        assert content == (tmp_path / "whole.raw").read_bytes()
+    # All shards have the calibration of the first one, or none.
+    calibrations = [json.loads(index_path(path).read_text()).get("calibration") for path in files]
+    assert all(calibration == calibrations[0] for calibration in calibrations)
+    sizes = [path.stat().st_size for path in files]
+    assert sizes == sorted(sizes, reverse=True)
     assert re.search(r"\b200 .*\b32\b", done.stdout)
     assert shards_done(done) == (7, 0)
-    # no text is left
+    # The text of the shards is removed.
     assert {path.suffix for path in (tmp_path / "shards").iterdir()} == {".raw", ".json", ""}
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("shared")
-def test_a_rerun_does_only_what_is_missing_and_another_verb_nothing(work, tmp_path):
+def test_a_rerun_makes_only_missing_shards(work, tmp_path):
     embed(work, tmp_path / "o", *RAY)
     before = times(tmp_path / "o")
-    gone = names(tmp_path / "o")[3]
-    (tmp_path / "o" / f"{gone}.npy").unlink()
+    missing = names(tmp_path / "o")[3]
+    (tmp_path / "o" / f"{missing}.npy").unlink()
     assert shards_done(embed(work, tmp_path / "o", *RAY)) == (7, 6)
     after = times(tmp_path / "o")
-    assert {name for name in after if after[name] != before[name]} == {gone}
-    # other settings, other names
+    assert {name for name in after if after[name] != before[name]} == {missing}
+    # Shards of other settings have other names, and replace the old ones.
     assert shards_done(embed(work, tmp_path / "o", *RAY, "--normalize")) == (7, 0)
     assert not set(names(tmp_path / "o")) & set(before)
-    assert len(list((tmp_path / "o").glob("*.npy"))) == 7  # and those of other settings are removed
-    there = sorted(tmp_path.rglob("*"))
+    assert len(list((tmp_path / "o").glob("*.npy"))) == 7
+    # Another command does not use the folder.
+    files = sorted(tmp_path.rglob("*"))
     refused(index(work, tmp_path / "o", *RAY, check=False), "/o exists")
-    assert sorted(tmp_path.rglob("*")) == there
+    assert sorted(tmp_path.rglob("*")) == files
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("shared")
 @pytest.mark.parametrize(
-    ("kind", "more"), [("flat", ("--plain",)), ("int8", ("--plain",)), ("flat", ())]
+    ("kind", "search_options"), [("flat", ("--plain",)), ("int8", ("--plain",)), ("flat", ())]
 )
-def test_an_index_is_searched_as_one_of_one_machine(work, tmp_path, kind, more):
-    options = ("--kind", kind, *more)
+def test_an_index_gives_the_results_of_one_machine(work, tmp_path, kind, search_options):
+    options = ("--kind", kind, *search_options)
     index(work, tmp_path / "whole", *options)
     done = index(work, tmp_path / "shards", *options, *RAY)
     assert re.search(rf"\b{kind}\b.*\b99\b", done.stdout)
-    found = []
+    hits = {}
     for name in ("whole", "shards"):
-        search = "--input", work / "text.en", "--output", tmp_path / "found.tsv", "--k", 5
+        search = ("--input", work / "text.en", "--output", tmp_path / "hits.tsv", "--k", 5)
         lxsr_here("search", "--index", tmp_path / name, *search)
-        found.append(
-            [line.split("\t") for line in (tmp_path / "found.tsv").read_text().splitlines()]
-        )
-    if kind == "flat":
-        assert found[0] == found[1]
-    assert {int(line) for _, _, line, *_ in found[1]} - set(range(1, 101)) == set()
+        hits[name] = (tmp_path / "hits.tsv").read_text().splitlines()
+    for hit in hits["shards"]:
+        assert 1 <= int(hit.split("\t")[2]) <= 100
     pairs = tmp_path / "pairs.tsv"
-    pairs.write_text("".join(f"{a}\t{b}\n" for a, b in toy.sentences(20, seed=4)))
-    score = (
-        "score",
-        "--model",
-        work / "m" / "model",
-        "--input",
-        pairs,
-        "--margin",
-        "ratio",
-        "--index",
-    )
-    one, other = (lxsr_here(*score, *[tmp_path / name] * 2).stdout for name in ("whole", "shards"))
-    assert one == other or kind != "flat"
+    lines = [f"{source}\t{target}\n" for source, target in toy.sentences(20, seed=4)]
+    pairs.write_text("".join(lines))
+    score = ("score", "--model", work / "m" / "model", "--input", pairs, "--margin", "ratio")
+    scores = {}
+    for name in ("whole", "shards"):
+        index_folder = tmp_path / name
+        scores[name] = lxsr_here(*score, "--index", index_folder, index_folder).stdout
+    # The calibration of int8 depends on the shards.
+    if kind == "flat":
+        assert hits["shards"] == hits["whole"]
+        assert scores["shards"] == scores["whole"]
     assert shards_done(index(work, tmp_path / "shards", *options, *RAY)) == (4, 4)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("shared")
 @pytest.mark.parametrize("kind", ["flat", "binary"])
-def test_mined_pairs_are_those_of_one_machine(work, tmp_path, kind):
-    options = "--retrieval", "all", "--kind", kind, "--k", 3
-    mine(work, tmp_path / "whole.tsv", *options)
-    done = mine(work, tmp_path / "shards.tsv", *options, *RAY, "--work", tmp_path / "work")
-    whole, shards = ((tmp_path / f"{name}.tsv").read_text() for name in ("whole", "shards"))
-    assert whole == shards or kind != "flat"
-    assert len(shards.splitlines()) > 200
+def test_mined_pairs_equal_those_of_one_machine(work, tmp_path, kind):
+    options = ("--retrieval", "all", "--kind", kind)
+    shards_options = (*options, *RAY, "--work", tmp_path / "work")
+    mine(work, tmp_path / "whole.tsv", *options, "--k", 3)
+    done = mine(work, tmp_path / "shards.tsv", *shards_options, "--k", 3)
+    pairs = (tmp_path / "shards.tsv").read_text()
+    # Binary codes give approximate neighbours, which depend on the shards.
+    if kind == "flat":
+        assert pairs == (tmp_path / "whole.tsv").read_text()
+    assert len(pairs.splitlines()) > 200
     assert shards_done(done) == (8, 0)
-    again = mine(work, tmp_path / "again.tsv", *options, *RAY, "--work", tmp_path / "work")
-    assert shards_done(again) == (8, 16)
-    again = mine(work, tmp_path / "again.tsv", *options[:-1], 2, *RAY, "--work", tmp_path / "work")
-    # another k takes other neighbours of the same embeddings
-    assert shards_done(again) == (8, 8)
+    rerun = mine(work, tmp_path / "rerun.tsv", *shards_options, "--k", 3)
+    assert shards_done(rerun) == (8, 16)
+    # Another k needs other neighbours of the same embeddings.
+    rerun = mine(work, tmp_path / "rerun.tsv", *shards_options, "--k", 2)
+    assert shards_done(rerun) == (8, 8)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("shared")
-def test_pairs_within_one_text_are_those_of_one_machine(work, tmp_path):
+def test_pairs_within_one_text_equal_those_of_one_machine(work, tmp_path):
     text = tmp_path / "text"
-    text.write_text(
-        "".join((work / f"text.{name}").read_text(encoding="utf-8") for name in ("en", "fr"))
-    )
-    model = ("mine", "--model", work / "m" / "model", "--source", text, "--k", 3)
-    lxsr_here(*model, "--output", tmp_path / "whole.tsv")
+    english = (work / "text.en").read_text(encoding="utf-8")
+    french = (work / "text.fr").read_text(encoding="utf-8")
+    text.write_text(english + french)
+    command = ("mine", "--model", work / "m" / "model", "--source", text, "--k", 3)
+    lxsr_here(*command, "--output", tmp_path / "whole.tsv")
     whole = (tmp_path / "whole.tsv").read_text()
-    assert all(a != b for _, a, b in (row.split("\t") for row in whole.splitlines()))
+    for row in whole.splitlines():
+        _, source, target = row.split("\t")
+        assert source != target
     for name, options in (("alone", ()), ("twice", ("--target", text))):
-        lxsr_here(*model, *options, "--output", tmp_path / name, *RAY)
+        lxsr_here(*command, *options, "--output", tmp_path / name, *RAY)
         assert (tmp_path / name).read_text() == whole
-    done = lxsr_here(*model, "--lang-pair", "en-fr", "--output", tmp_path / "o", check=False)
+    done = lxsr_here(*command, "--lang-pair", "en-fr", "--output", tmp_path / "o", check=False)
     refused(done, "--lang-pair en-fr", "--target")
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("cluster")
-def test_texts_that_were_truncated_are_counted(tmp_path, monkeypatch):
+def test_truncated_texts_are_counted(tmp_path, monkeypatch):
     """Two of the 40 lines are longer than the 64 positions of a model with layers."""
     model = random_model.write_model(tmp_path / "layers")
     text = tmp_path / "text"
@@ -282,11 +278,11 @@ def test_texts_that_were_truncated_are_counted(tmp_path, monkeypatch):
     with connect(Cluster(count=1, shard_lines=30), load) as pool:
 
         @contextlib.contextmanager
-        def given(cluster, load):
+        def connect_to_pool(cluster, load):
             pool.num_long = 0
             yield pool
 
-        monkeypatch.setattr("fairseq_lxsr.cluster.connect", given)
+        monkeypatch.setattr("fairseq_lxsr.cluster.connect", connect_to_pool)
         done = lxsr_here("index", *words, "--input", text, "--output", tmp_path / "index")
         assert "truncated: 2" in done.stderr
         done = lxsr_here("mine", *words, "--source", text, "--output", tmp_path / "pairs.tsv")
@@ -297,7 +293,7 @@ def test_texts_that_were_truncated_are_counted(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("shared")
-def test_entities_are_read_as_on_one_machine(work, tmp_path):
+def test_entities_are_replaced_like_on_one_machine(work, tmp_path):
     text = tmp_path / "text"
     text.write_text("".join(f"The &quot;dog&quot; {number}\n" for number in range(40)))
     model = ("--model", work / "m" / "model")
@@ -321,30 +317,30 @@ def test_entities_are_read_as_on_one_machine(work, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("shared")
-def test_what_cannot_be_mined_is_refused_before_any_work_and_none_is_left(work, tmp_path):
-    refused(mine(work, tmp_path / "o", *RAY, "--k", 99, check=False), "--k", "99")
+def test_mining_without_work_folder_leaves_only_the_pairs(work, tmp_path):
     mine(work, tmp_path / "out.tsv", *RAY)
-    # without --work nothing else is left
     assert [path.name for path in tmp_path.iterdir()] == ["out.tsv"]
-    (tmp_path / "out.tsv").unlink()
-    (tmp_path / "empty").write_text("\n")
-    refused(
-        mine(work, tmp_path / "o", *RAY, "--source", tmp_path / "empty", check=False),
-        "empty: ",
-    )
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("shared")
+def test_texts_that_cannot_be_mined_are_refused_before_any_work(work, tmp_path):
+    refused(mine(work, tmp_path / "o", *RAY, "--k", 99, check=False), "--k", "99")
+    empty = tmp_path / "empty"
+    empty.write_text("\n")
+    refused(mine(work, tmp_path / "o", *RAY, "--source", empty, check=False), "empty: ")
     stored = tmp_path / "stored"
     stored.mkdir()
-    for name, width in (("en", 3), ("fr", 4)):
-        np.save(stored / f"text.{name}.npy", np.ones((LINES, width), np.float32))
-    here = SimpleNamespace(
-        model="m", shard_lines=30, width_of=partial(width_of, StoredEmbeddings(stored))
-    )
+    np.save(stored / "text.en.npy", np.ones((LINES, 3), np.float32))
+    np.save(stored / "text.fr.npy", np.ones((LINES, 4), np.float32))
+    width = partial(width_of, StoredEmbeddings(stored))
+    pool = SimpleNamespace(model="m", shard_lines=30, width_of=width)
     with pytest.raises(InputError, match=r"text\.en\b.*\b3\b.*text\.fr\b.*\b4\b"):
-        mine_shards(*corpora(work), tmp_path / "o", here)
+        mine_shards(*corpora(work), tmp_path / "o", pool)
     assert {path.name for path in tmp_path.iterdir()} == {"empty", "stored"}
 
 
-def test_what_killed_workers_left_is_removed(tmp_path):
+def test_temporary_folders_of_killed_workers_are_removed(tmp_path):
     shard = make_shard(tmp_path / "00000", (range(1), ["a dog"]), {})
     shard.stem.mkdir()
     (tmp_path / f".{shard.stem.name}.another-host.77.abc.tmp").mkdir()
@@ -354,10 +350,12 @@ def test_what_killed_workers_left_is_removed(tmp_path):
 
 
 def deadly(work: Path, folder: Path, times: int):
-    """Load an encoder whose process is killed by some sentence, after it has embedded half of a
-    shard.
+    """Return a function that loads an encoder, whose process is killed in the middle of a shard.
+
+    It is killed that many times; each time it writes a file into FOLDER/died.
     """
-    model, died = work / "m" / "model", folder / "died"
+    model = work / "m" / "model"
+    died = folder / "died"
     died.mkdir()
 
     def load():
@@ -379,7 +377,7 @@ def deadly(work: Path, folder: Path, times: int):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("cluster")
-def test_a_worker_that_is_killed_in_the_middle(work, tmp_path):
+def test_pairs_are_the_same_after_a_worker_was_killed(work, tmp_path):
     mine(work, tmp_path / "whole.tsv")
     with connect(Cluster(count=2, shard_lines=30), deadly(work, tmp_path, 1)) as workers:
         mine_shards(*corpora(work), tmp_path / "out.tsv", workers)
@@ -389,47 +387,41 @@ def test_a_worker_that_is_killed_in_the_middle(work, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("cluster")
-def test_a_shard_on_which_workers_die_is_named(work, tmp_path):
+def test_a_shard_on_which_three_workers_die_is_named(work, tmp_path):
+    message = r"shard source-00002-\w+, lines 63 to 92 of .*text\.en: .*\b3\b"
     with (
-        pytest.raises(
-            InputError,
-            match=r"shard source-00002-\w+, lines 63 to 92 of .*text\.en: .*\b3\b",
-        ),
+        pytest.raises(InputError, match=message),
         connect(Cluster(count=1, shard_lines=30), deadly(work, tmp_path, 99)) as workers,
     ):
         mine_shards(*corpora(work), tmp_path / "out.tsv", workers)
     assert len(list((tmp_path / "died").iterdir())) == 3
-    assert len(list((tmp_path / "out.tsv.work").glob("source-*.npy"))) >= 2  # what is done stays
+    # Finished shards stay for a rerun.
+    assert len(list((tmp_path / "out.tsv.work").glob("source-*.npy"))) >= 2
 
 
 @pytest.mark.slow
-def test_bad_input_is_named_with_its_shard(workers, tmp_path):
+def test_an_error_of_a_worker_names_the_shard(workers, tmp_path):
+    def embedder(encoder):
+        return encoder.embed
+
     with pytest.raises(InputError, match=r"^shard 0000\d-\w+, lines \d+ to \d+: .*'ball'"):
-        index_shards(
-            ["a dog"] * 60,
-            tmp_path / "i",
-            lambda encoder: encoder.embed,
-            workers,
-            IndexOptions("ball"),
-        )
+        index_shards(["a dog"] * 60, tmp_path / "i", embedder, workers, IndexOptions("ball"))
     assert not (tmp_path / "i" / "index.json").exists()
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("shared")
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
-def test_no_text_is_refused_as_on_one_machine(work, tmp_path, dtype, monkeypatch):
+def test_an_empty_text_is_refused(work, tmp_path, dtype, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
-    options = "--input", "-", "--output", tmp_path / "o", "--output-dtype", dtype, *RAY
-    refused(
-        lxsr_here("embed", "--model", work / "m" / "model", *options, check=False),
-    )
+    options = ("--input", "-", "--output", tmp_path / "o", "--output-dtype", dtype, *RAY)
+    refused(lxsr_here("embed", "--model", work / "m" / "model", *options, check=False))
     assert not (tmp_path / "o" / "shards.json").exists()
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("cluster")
-def test_a_model_that_is_not_there(work, tmp_path):
+def test_a_missing_model_is_refused_before_writing(work, tmp_path):
     text = "--input", work / "text.en", "--output", tmp_path / "o", "--ray", "--workers", 1
     done = lxsr_here("embed", "--model", tmp_path / "none", *text, check=False)
     refused(done, "the model: ", str(tmp_path / "none"))
@@ -438,7 +430,7 @@ def test_a_model_that_is_not_there(work, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("cluster")
-def test_options_that_do_not_fit_a_cluster(work, tmp_path):
+def test_unreachable_clusters_missing_gpus_and_full_folders_are_refused(work, tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine").touch()
     text = "--model", work / "m" / "model", "--input", work / "text.en", "--output", tmp_path / "o"
@@ -446,19 +438,13 @@ def test_options_that_do_not_fit_a_cluster(work, tmp_path):
         (("--ray", "127.0.0.1:9"), "--ray 127.0.0.1:9: "),
         (("--ray", "h:99999"), "--ray h:99999: "),
         (("--ray", "--device", "cuda"), "GPU"),
-        (
-            ("--ray", "--workers", 1, "--output", tmp_path / "full"),
-            tmp_path / "full",
-        ),
+        (("--ray", "--workers", 1, "--output", tmp_path / "full"), tmp_path / "full"),
     ):
         refused(lxsr_here("embed", *text, *options, check=False), message)
-    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == [
-        "full",
-        "full/mine",
-    ]
+    assert list(tmp_path.rglob("*")) == [tmp_path / "full", tmp_path / "full" / "mine"]
 
 
-def test_options_that_do_not_fit(work, tmp_path, monkeypatch):
+def test_options_of_ray_are_refused_without_ray(work, tmp_path, monkeypatch):
     text = "--model", work / "m" / "model", "--input", work / "text.en", "--output", tmp_path / "o"
     for options, message in (
         (("--workers", 2), "--workers 2"),
@@ -474,7 +460,8 @@ def test_options_that_do_not_fit(work, tmp_path, monkeypatch):
 
 
 def test_a_run_that_is_closed_after_the_end_starts_no_worker(monkeypatch):
-    started, killed = [], []
+    started = []
+    killed = []
 
     class Actor:
         def __init__(self):
@@ -493,7 +480,7 @@ def test_a_run_that_is_closed_after_the_end_starts_no_worker(monkeypatch):
     assert set(killed) == set(started)
 
 
-def test_shards_that_are_done_are_shown(monkeypatch, capsys):
+def test_the_progress_of_missing_shards_is_shown(monkeypatch, capsys):
     monkeypatch.setattr("fairseq_lxsr.files.progress.can_overwrite", lambda: True)
     tasks = [SimpleNamespace(is_done=lambda done=done: done) for done in (False, True, False)]
     assert run_missing(tasks, SimpleNamespace(run=lambda missing: missing)) == 2
@@ -502,28 +489,21 @@ def test_shards_that_are_done_are_shown(monkeypatch, capsys):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("cluster")
-def test_the_benchmark_finds_the_same_everywhere(work, tmp_path):
+def test_the_benchmark_has_the_same_results_with_and_without_ray(work, tmp_path):
     from benchmarks.speed import cluster
 
-    ray.cloudpickle.register_pickle_by_value(cluster)  # workers do not find benchmarks/
-    text = [
-        "--model",
-        work / "m" / "model",
-        "--source",
-        work / "text.en",
-        "--target",
-        work / "text.fr",
-    ]
-    cluster.main(
-        [*map(str, text), "--lines", "60", "--workers", "1", "--output", str(tmp_path / "o.json")]
-    )
+    # Workers cannot import benchmarks/.
+    ray.cloudpickle.register_pickle_by_value(cluster)
+    text = ["--source", str(work / "text.en"), "--target", str(work / "text.fr")]
+    options = ["--lines", "60", "--workers", "1", "--output", str(tmp_path / "o.json")]
+    cluster.main(["--model", str(work / "m" / "model"), *text, *options])
     rows = json.loads((tmp_path / "o.json").read_text())["rows"]
     assert len(rows) == 6
     assert len({(row["verb"], row["result"]) for row in rows}) == 3
 
 
-def spoilt(path: Path) -> list[bytes]:
-    """The content of a file, cut off, empty, and with another bit."""
+def damaged_versions(path: Path) -> list[bytes]:
+    """Return the content of a file cut off, empty, and with a flipped bit."""
     content = path.read_bytes()
     flipped = bytearray(content)
     flipped[len(content) // 2] ^= 4
@@ -533,39 +513,37 @@ def spoilt(path: Path) -> list[bytes]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("shared")
 @pytest.mark.parametrize(("verb", "names_of"), [(embed, names), (index, segment_names)])
-def test_a_finished_shard_that_is_damaged_is_made_again(work, tmp_path, verb, names_of):
+def test_a_damaged_shard_is_made_again(work, tmp_path, verb, names_of):
     verb(work, tmp_path / "o", *RAY)
     shard = names_of(tmp_path / "o")[1]
-    good = {
-        path: path.read_bytes()
-        for path in (tmp_path / "o").rglob("*")
-        if shard in str(path) and path.is_file()
-    }
-    for path in good:
-        for content in spoilt(path):
+    contents = {}
+    for path in (tmp_path / "o").rglob("*"):
+        if shard in str(path) and path.is_file():
+            contents[path] = path.read_bytes()
+    for path in contents:
+        for content in damaged_versions(path):
             path.write_bytes(content)
             done = verb(work, tmp_path / "o", *RAY)
             count = len(names_of(tmp_path / "o"))
             assert shards_done(done) == (count, count - 1)
             assert shard in done.stderr
-            assert [path.name for path in good if path.read_bytes() != good[path]] in (
-                [],
-                ["segment.json"],
-            )  # has times
+            # Of an index, segment.json has the times.
+            changed = {file.name for file in contents if file.read_bytes() != contents[file]}
+            assert changed <= {"segment.json"}
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("shared")
 @pytest.mark.parametrize("kind", ["flat", "binary"])
-def test_damaged_work_of_mining_is_done_again(work, tmp_path, kind):
+def test_damaged_files_of_the_work_folder_are_made_again(work, tmp_path, kind):
     options = ("--work", tmp_path / "work", "--kind", kind, "--k", 3)
     mine(work, tmp_path / "o.tsv", *options, *RAY)
-    good = (tmp_path / "o.tsv").read_bytes()
+    expected = (tmp_path / "o.tsv").read_bytes()
     for path in sorted((tmp_path / "work").glob("source-00001-*")):
-        for content in spoilt(path):
+        for content in damaged_versions(path):
             path.write_bytes(content)
             done = mine(work, tmp_path / "o.tsv", *options, *RAY)
-            assert (tmp_path / "o.tsv").read_bytes() == good
+            assert (tmp_path / "o.tsv").read_bytes() == expected
             assert path.stem.split(".")[0] in done.stderr or path.suffix == ".txt"
             assert path.read_bytes() != content
 
@@ -575,24 +553,24 @@ def test_damaged_rows_of_a_killed_worker_are_embedded_again(work, workers, tmp_p
     def embedder(encoder, first):
         return lambda lines, counts: encoder.embed(Text(lines), counts)
 
-    how = Embedding(Layout("npy", "float32", 32), {"model": workers.model}, embedder)
+    embedding = Embedding(Layout("npy", "float32", 32), {"model": workers.model}, embedder)
     lines = [line for line, _ in toy.sentences(LINES, seed=4)]
-    embed_shards(lines, tmp_path / "o", how, workers)
+    embed_shards(lines, tmp_path / "o", embedding, workers)
     path = tmp_path / "o" / f"{names(tmp_path / 'o')[1]}.npy"
-    good = path.read_bytes()
-    path.with_name(f"{path.name}.partial").write_bytes(good[:1000] + bytes(len(good) - 1000))
-    counts = {"lines": 30, "crc32": 7}
-    Record(
-        {**how.settings, "format": "npy", "dtype": "float32", "dimension": 32, "first_line": 31},
-        counts,
-    ).write(path.with_name(f"{path.name}.progress"))
+    content = path.read_bytes()
+    # Progress of 30 lines with a wrong checksum, and rows that are cut off.
+    partial_content = content[:1000] + bytes(len(content) - 1000)
+    path.with_name(f"{path.name}.partial").write_bytes(partial_content)
+    layout = {"format": "npy", "dtype": "float32", "dimension": 32, "first_line": 31}
+    progress = Record({**embedding.settings, **layout}, {"lines": 30, "crc32": 7})
+    progress.write(path.with_name(f"{path.name}.progress"))
     path.unlink()
-    embed_shards(lines, tmp_path / "o", how, workers)
-    assert path.read_bytes() == good
+    embed_shards(lines, tmp_path / "o", embedding, workers)
+    assert path.read_bytes() == content
 
 
-def test_a_cluster_without_machines_is_one_line(monkeypatch):
-    """Ray waits without an end for a machine."""
+def test_a_cluster_without_machines_is_refused_in_one_line(monkeypatch):
+    """Ray would wait for a machine for ever."""
     waits = []
 
     def wait(references, timeout):
@@ -610,14 +588,14 @@ def test_a_cluster_without_machines_is_one_line(monkeypatch):
     assert len(waits) == 3
 
 
-def test_a_cluster_that_does_not_start_is_one_line(monkeypatch):
+def test_a_cluster_that_does_not_start_is_refused_in_one_line(monkeypatch):
     def init(*arguments, **options):
         raise Exception("The current node timed out during startup.\nMore.")
 
     monkeypatch.setattr(ray, "init", init)
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    place = "--ray local: .*timed out during startup"
-    with pytest.raises(InputError, match=place), connect(Cluster(), lambda: None):
+    message = "--ray local: .*timed out during startup"
+    with pytest.raises(InputError, match=message), connect(Cluster(), lambda: None):
         pass
 
 

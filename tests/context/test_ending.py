@@ -1,4 +1,4 @@
-"""A run that is ended takes the training that it waits for with it."""
+"""A run that is terminated ends its training too."""
 
 import os
 import signal

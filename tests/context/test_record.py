@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from conftest import ROOT
+from conftest import ROOT, case
 
 from fairseq_lxsr.context.rounds import (
     CONTEXT_ARCHITECTURES,
@@ -20,28 +20,29 @@ from fairseq_lxsr.options import read_yaml_config
 from fairseq_lxsr.training.context import model as context_transformer
 
 
-def test_architectures_are_those_of_the_model_and_a_folder_that_fairseq_would_split_is_refused(
-    tmp_path,
-):
+def test_the_choices_of_arch_are_the_presets_of_the_model():
     assert tuple(context_transformer.CONTEXT_PRESETS) == CONTEXT_ARCHITECTURES
+
+
+def test_a_work_folder_with_a_colon_is_refused(tmp_path):
+    """fairseq would split the path at the colon."""
     documents = {"en": "en.txt", "fr": "fr.txt"}
     ContextConfig(documents, work=str(tmp_path))
     with pytest.raises(InputError, match=r"work: .*/a:b/work"):
         ContextConfig(documents, work=str(tmp_path / "a:b" / "work"))
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{", "[" * 200_000, '"x"'])
-def test_what_is_no_record_is_named(tmp_path, content):
+def test_an_invalid_record_is_refused_before_preparing(tmp_path):
     (tmp_path / "stage1" / "model").mkdir(parents=True)
-    (tmp_path / RECORD).write_text(content)
-    with pytest.raises(InputError, match=rf"{RECORD}: "):
-        Rounds(
-            ContextConfig({"en": "none", "fr": "none"}, work=str(tmp_path)),
-            lambda: pytest.fail("prepared"),
-        ).run()
+    config = ContextConfig({"en": "none", "fr": "none"}, work=str(tmp_path))
+    for content in ("", "[]", "{", "[" * 200_000, '"x"'):
+        (tmp_path / RECORD).write_text(content)
+        rounds = Rounds(config, lambda: pytest.fail("prepared"))
+        with case(content[:9]), pytest.raises(InputError, match=rf"{RECORD}: "):
+            rounds.run()
 
 
-def test_a_run_is_continued_with_the_same_options_only(tmp_path):
+def test_a_run_is_continued_only_with_the_same_options(tmp_path):
     (tmp_path / "stage1" / "model").mkdir(parents=True)
     source = tmp_path / "en.txt"
     source.write_text("One.\nTwo.\n")
@@ -58,23 +59,23 @@ def test_a_run_is_continued_with_the_same_options_only(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("both", "negatives", "samples", "flags"),
+    ("both_samples", "negatives", "samples", "flags"),
     [
         (False, "language", 5, ()),
         (True, "language", 10, ("--both-samples",)),
         (True, "corpus", 10, ("--both-samples", "--negatives", "corpus")),
     ],
 )
-def test_both_samples_and_negatives_reach_the_first_stage(
-    tmp_path, monkeypatch, both, negatives, samples, flags
+def test_both_samples_and_negatives_are_passed_to_the_first_training(
+    tmp_path, monkeypatch, both_samples, negatives, samples, flags
 ):
-    # the second document has one sentence
+    # The second document has a single sentence.
     np.save(tmp_path / "train.en.documents.npy", np.array([0, 3, 4, 6]))
-    config = ContextConfig(
-        {"en": "none"}, work=str(tmp_path), rounds=0, both_samples=both, negatives=negatives
-    )
+    options = {"both_samples": both_samples, "negatives": negatives}
+    config = ContextConfig({"en": "none"}, work=str(tmp_path), rounds=0, **options)
     rounds = Rounds(config, pytest.fail)
-    rounds.shards, trained = [tmp_path], []
+    rounds.shards = [tmp_path]
+    trained = []
     monkeypatch.setattr(rounds, "_train", lambda *arguments: trained.append(arguments[1:]))
     monkeypatch.setattr("fairseq_lxsr.context.rounds.export_checkpoint", lambda *_: None)
     rounds._step("stage1", None)
@@ -82,7 +83,7 @@ def test_both_samples_and_negatives_reach_the_first_stage(
 
 
 def test_a_round_is_reported_once(tmp_path):
-    """Also where a run was killed between the report and the pairs."""
+    """A run that was killed between the report and the pairs reports again."""
     path = tmp_path / REPORT
     for pairs in (5, 7):
         add_report(path, {"round": "round1", "pairs": pairs})
@@ -91,7 +92,7 @@ def test_a_round_is_reported_once(tmp_path):
     assert rows == [{"round": "round1", "pairs": 7}, {"round": "round2", "pairs": 9}]
 
 
-def test_a_damaged_report_is_refused_and_stays(tmp_path):
+def test_a_damaged_report_is_refused_and_not_changed(tmp_path):
     path = tmp_path / REPORT
     path.write_text('{"round": "rou')
     with pytest.raises(InputError, match=rf"{REPORT}: damaged"):
@@ -99,10 +100,10 @@ def test_a_damaged_report_is_refused_and_stays(tmp_path):
     assert path.read_text() == '{"round": "rou'
 
 
-def test_the_example_has_what_the_paper_prints():
+def test_the_example_has_the_settings_of_the_paper():
     """Wang et al., abstract (any languages), 3.1 (negatives), 3.2 (pairs), 4.1, and 4.4 (m)."""
     config = read_yaml_config(ROOT / "examples" / "context" / "wikipedia.yaml", ContextConfig)
-    printed = {
+    expected = {
         "pair_languages": "any",
         "negatives": "corpus",
         "both_samples": True,
@@ -115,4 +116,4 @@ def test_the_example_has_what_the_paper_prints():
         "dropout": 0.1,
         "max_positions": 150,
     }
-    assert vars(config).items() >= printed.items()
+    assert vars(config).items() >= expected.items()

@@ -1,4 +1,4 @@
-"""Every verb that makes vectors takes every system, and a new format is one file."""
+"""Every command that embeds text takes any system, and a new format is one class."""
 
 import os
 
@@ -16,45 +16,33 @@ WORDS = ("red", "green", "blue", "black", "white")
 
 @pytest.fixture
 def folder(tmp_path):
-    """Word vectors and a text of their words, an empty line in it."""
-    rows = np.random.default_rng(0).standard_normal((len(WORDS), 4))
-    lines = [
-        f"{word} {' '.join(map(str, row.round(3)))}" for word, row in zip(WORDS, rows, strict=True)
-    ]
+    """A folder with word vectors, and a text of their words with an empty line."""
+    rows = np.random.default_rng(0).standard_normal((len(WORDS), 4)).round(3)
+    lines = []
+    for word, row in zip(WORDS, rows, strict=True):
+        lines.append(f"{word} {' '.join(map(str, row))}")
     (tmp_path / "words.vec").write_text("\n".join(lines) + "\n")
     (tmp_path / "text.en").write_text("red green\n\nblue\nblack white red\n")
     return tmp_path
 
 
 @pytest.mark.parametrize("name", choices.EMBEDDING_FORMATS)
-def test_what_a_format_writes_it_reads(folder, name):
-    """Word vectors are embedded to a file, whose folder is a system again, embedded to numpy's
-    format.
-    """
-    model, text = folder / "words.vec", folder / "text.en"
+def test_every_format_is_written_and_read_as_stored_embeddings(folder, name):
+    model = folder / "words.vec"
+    text = folder / "text.en"
     (folder / "stored").mkdir()
     stored = folder / "stored" / f"text.en{formats.find_format(name).suffix}"
-    done = lxsr_here(
-        "embed", "--model", model, "--input", text, "--output", stored, "--format", name
-    )
+    embed = ("embed", "--input", text)
+    done = lxsr_here(*embed, "--model", model, "--output", stored, "--format", name)
     assert "4 embeddings of width 4, 1 empty" in done.stdout
-    lxsr_here(
-        "embed",
-        "--model",
-        folder / "stored",
-        "--input",
-        text,
-        "--output",
-        folder / "again.npy",
-        "--shard",
-        "2/2",
-    )
+    part = folder / "part.npy"
+    lxsr_here(*embed, "--model", folder / "stored", "--output", part, "--shard", "2/2")
     expected = WordVectors(model).embed(Text(text.read_text().splitlines()))
     np.testing.assert_array_equal(read_embeddings(stored), expected)
-    np.testing.assert_array_equal(np.load(folder / "again.npy"), expected[2:])
+    np.testing.assert_array_equal(np.load(part), expected[2:])
 
 
-def test_the_name_of_the_output_says_the_format(folder):
+def test_the_name_of_the_output_decides_its_format(folder):
     embed = ("embed", "--model", folder / "words.vec", "--input", folder / "text.en", "--output")
     for name, start in (
         ("o.safetensors", b"\x78"),
@@ -68,28 +56,29 @@ def test_the_name_of_the_output_says_the_format(folder):
     assert not (folder / "o.raw").exists()
 
 
-def test_an_index_of_any_system(folder):
-    text, index, model = folder / "text.en", folder / "index", folder / "words.vec"
+def test_an_index_of_word_vectors_is_built_and_searched(folder):
+    text = folder / "text.en"
+    index = folder / "index"
+    model = folder / "words.vec"
     lxsr_here("index", "--plain", "--model", model, "--input", text, "--output", index)
     query = ("search", "--index", index, "--model", model)
     assert "1.00  black white red" in lxsr_here(*query, "black red white").stdout
-    found = lxsr_here(*query, "--input", text, "--k", "1", "--output", folder / "found.tsv")
-    assert found.returncode == 0
-    assert [row.split("\t")[2] for row in (folder / "found.tsv").read_text().splitlines()] == [
-        "1",
-        "3",
-        "4",
-    ]
+    lxsr_here(*query, "--input", text, "--k", "1", "--output", folder / "hits.tsv")
+    hits = [row.split("\t") for row in (folder / "hits.tsv").read_text().splitlines()]
+    assert [line for _, _, line, *_ in hits] == ["1", "3", "4"]
 
 
 def test_an_index_of_stored_embeddings_is_searched_by_their_model(folder):
-    text, model, stored = folder / "text.en", folder / "words.vec", folder / "stored"
+    text = folder / "text.en"
+    model = folder / "words.vec"
+    stored = folder / "stored"
     embed = ("embed", "--model", model, "--input", text, "--output")
     lxsr_here(*embed, stored / "text.en.npy")
     lxsr_here("index", "--plain", "--model", stored, "--input", text, "--output", folder / "index")
     search = ("search", "--index", folder / "index", "--output", "-", "--k", 1)
     assert lxsr_here(*search, "--model", model, "black").stdout.endswith("\t4\tblack white red\n")
-    lxsr_here(*embed, stored / "more.raw")  # of the same model, so that the index still fits
+    # More embeddings of the same model do not change the fingerprint.
+    lxsr_here(*embed, stored / "more.raw")
     assert lxsr_here(*search, "--model", stored, "--input", text).stdout.count("\n") == 3
     lxsr_here(*embed, folder / "small" / "text.en.npy", "--truncate-dim", 2)
     done = lxsr_here(*search, "--model", folder / "small", "--input", text, check=False)
@@ -97,48 +86,34 @@ def test_an_index_of_stored_embeddings_is_searched_by_their_model(folder):
 
 
 @pytest.mark.parametrize("options", [("--dtype", "bfloat16"), ("--on-long", "error")])
-def test_options_of_model_folders_are_refused_for_others(folder, options):
-    command = (
-        "embed",
-        "--model",
-        folder / "words.vec",
-        "--input",
-        folder / "text.en",
-        "--output",
-        folder / "o.npy",
-    )
-    refused(lxsr_here(*command, *options, check=False), options[0])
+def test_options_of_model_folders_are_refused_for_word_vectors(folder, options):
+    files = ("--input", folder / "text.en", "--output", folder / "o.npy")
+    done = lxsr_here("embed", "--model", folder / "words.vec", *files, *options, check=False)
+    refused(done, options[0])
     assert not (folder / "o.npy").exists()
 
 
 def test_a_long_line_is_named_by_its_file(folder):
-    model = small_model.write_folder(folder / "model")  # reads 40 pieces
-    (folder / "other").write_text("a cat\n" + "a dog " * 30 + "\n")
-    for inputs in (("other",), ("text.en", "other"), ("text.en", "other", "--shard", "2/2")):
-        command = (
-            "embed",
-            "--model",
-            model,
-            "--output",
-            folder / "o.npy",
-            "--on-long",
-            "error",
-            "--input",
-        )
-        refused(
-            lxsr_here(*command, *inputs, check=False, folder=folder),
-            "error: other, line 2: ",
-            "40",
-        )
-    os.mkfifo(folder / "pipe")  # what cannot be read again has no lines to count
+    # The model reads 40 pieces.
+    model = small_model.write_folder(folder / "model")
+    (folder / "long.en").write_text("a cat\n" + "a dog " * 30 + "\n")
+    command = ("embed", "--model", model, "--output", folder / "o.npy", "--on-long", "error")
+    for inputs in (("long.en",), ("text.en", "long.en"), ("text.en", "long.en", "--shard", "2/2")):
+        done = lxsr_here(*command, "--input", *inputs, check=False, folder=folder)
+        refused(done, "error: long.en, line 2: ", "40")
+
+
+def test_a_long_line_of_a_pipe_is_named_by_its_number_in_the_input(folder):
+    """The lines of a pipe cannot be counted again."""
+    os.mkfifo(folder / "pipe")
     assert line_place(["text.en", str(folder / "pipe")], 6) == "line 7 of the input"
 
 
-def test_weights_counted_in_the_text_are_refused_where_it_is_read_in_blocks(folder):
-    text, model = folder / "text.en", ("--model", f"{folder / 'words.vec'}#idf")
-    lxsr_here(
-        "index", "--model", folder / "words.vec", "--input", text, "--output", folder / "index"
-    )
+def test_idf_weights_are_refused_by_commands_that_read_text_in_blocks(folder):
+    text = folder / "text.en"
+    index = ("--input", text, "--output", folder / "index")
+    lxsr_here("index", "--model", folder / "words.vec", *index)
+    model = ("--model", f"{folder / 'words.vec'}#idf")
     for verb, *options in (
         ("embed", "--input", text, "--output", folder / "o"),
         ("index", "--input", text, "--output", folder / "o"),
@@ -146,14 +121,11 @@ def test_weights_counted_in_the_text_are_refused_where_it_is_read_in_blocks(fold
         ("mine", "--source", text, "--target", text, "--output", folder / "o"),
         ("score", "--source", text, "--target", text),
     ):
-        refused(
-            lxsr_here(verb, *model, *options, check=False),
-            "words.vec#idf: ",
-        )
+        refused(lxsr_here(verb, *model, *options, check=False), "words.vec#idf: ")
     assert not (folder / "o").exists()
 
 
-def test_embeddings_of_another_language_are_not_those_that_were_kept(folder):
+def test_resume_refuses_embeddings_of_another_language(folder):
     (folder / "fr.vec").write_text("red 1 2 3 4\nblue 4 3 2 1\n")
     models = ("--model", f"en={folder / 'words.vec'}", "--model", f"fr={folder / 'fr.vec'}")
     command = ("embed", *models, "--input", folder / "text.en", "--output", folder / "o.npy")
@@ -163,95 +135,58 @@ def test_embeddings_of_another_language_are_not_those_that_were_kept(folder):
     assert np.load(folder / "o.npy")[2].tolist() == [4, 3, 2, 1]
 
 
-def test_the_width_is_that_of_the_language_and_of_the_stored_file(folder):
+def test_the_width_is_that_of_the_model_of_the_language(folder):
     (folder / "fr.vec").write_text("red 1 2 3 4 5 6\nblue 6 5 4 3 2 1\n")
-    several = (
-        "--model",
-        "en=words.vec",
-        "--model",
-        "fr=fr.vec",
-        "--lang",
-        "fr",
-        "--input",
-        "text.en",
-    )
-    done = lxsr_here("embed", *several, "--output", "o.npy", "--truncate-dim", 5, folder=folder)
+    models = ("--model", "en=words.vec", "--model", "fr=fr.vec", "--lang", "fr")
+    command = ("embed", *models, "--input", "text.en", "--output", "o.npy", "--truncate-dim")
+    done = lxsr_here(*command, 5, folder=folder)
     assert "4 embeddings of width 5" in done.stdout
     assert np.load(folder / "o.npy")[2].tolist() == [6, 5, 4, 3, 2]
-    refused(
-        lxsr_here(
-            "embed", *several, "--output", "o.npy", "--truncate-dim", 7, check=False, folder=folder
-        ),
-        "--truncate-dim 7",
-        "6",
-    )
+    refused(lxsr_here(*command, 7, check=False, folder=folder), "--truncate-dim 7", "6")
+
+
+def test_the_width_of_stored_embeddings_is_that_of_the_file(folder):
     stored = folder / "stored"
     stored.mkdir()
     np.save(stored / "a.npy", np.ones((4, 3), np.float32))
     np.save(stored / "text.en.npy", np.ones((4, 8), np.float32))
-    lxsr_here(
-        "embed", "--model", "stored", "--input", "text.en", "--output", "o.npy", folder=folder
-    )
+    files = ("--input", "text.en", "--output", "o.npy")
+    lxsr_here("embed", "--model", "stored", *files, folder=folder)
     assert np.load(folder / "o.npy").shape == (4, 8)
 
 
-def test_the_language_is_named_where_the_model_depends_on_it(folder):
-    several = ("--model", "en=words.vec", "--model", "fr=words.vec")
+def test_several_models_need_a_language_and_a_single_one_refuses_it(folder):
+    models = ("--model", "en=words.vec", "--model", "fr=words.vec")
     texts = ("--source", "text.en", "--target", "text.en")
     for command, option in (
-        (("embed", "--input", "text.en", "--output", "o"), "--lang en"),
-        (("index", "--input", "text.en", "--output", "o"), "--lang en"),
-        (("mine", *texts, "--output", "o"), "--lang-pair en-fr"),
-        (("score", *texts), "--lang-pair en-fr"),
-        (("eval", "xsr", *texts), "--lang-pairs en-fr"),
+        (("embed", "--input", "text.en", "--output", "o"), "--lang"),
+        (("index", "--input", "text.en", "--output", "o"), "--lang"),
+        (("mine", *texts, "--output", "o"), "--lang-pair"),
+        (("score", *texts), "--lang-pair"),
+        (("eval", "xsr", *texts), "--lang-pairs"),
     ):
-        done = lxsr_here(*command, *several, check=False, folder=folder)
-        refused(done, option.split()[0])
-    command = (
-        "index",
-        "--input",
-        "text.en",
-        "--output",
-        "o",
-        "--model",
-        "words.vec",
-        "--lang",
-        "en",
-    )
-    refused(
-        lxsr_here(*command, check=False, folder=folder),
-        "--lang en",
-    )
+        done = lxsr_here(*command, *models, check=False, folder=folder)
+        refused(done, option)
+    command = ("index", "--input", "text.en", "--output", "o", "--model", "words.vec")
+    refused(lxsr_here(*command, "--lang", "en", check=False, folder=folder), "--lang en")
     assert not (folder / "o").exists()
 
 
-def test_an_index_of_one_of_several_models(folder):
-    """No model is stored with it, so that a search names it again."""
+def test_a_search_names_the_model_of_an_index_by_language_again(folder):
+    """Such an index does not store its model."""
     model = ("--model", f"en={folder / 'words.vec'}", "--lang", "en")
-    lxsr_here(
-        "index", "--plain", *model, "--input", folder / "text.en", "--output", folder / "index"
-    )
-    refused(lxsr_here("search", "--index", folder / "index", "red", check=False), "--model")
-    found = lxsr_here(
-        "search", "--index", folder / "index", *model, "--output", "-", "--k", 1, "black\nred white"
-    ).stdout
-    assert found == "black red white\t1.000000\t4\tblack white red\n"
+    index = folder / "index"
+    lxsr_here("index", "--plain", *model, "--input", folder / "text.en", "--output", index)
+    refused(lxsr_here("search", "--index", index, "red", check=False), "--model")
+    query = ("--output", "-", "--k", 1, "black\nred white")
+    done = lxsr_here("search", "--index", index, *model, *query)
+    assert done.stdout == "black red white\t1.000000\t4\tblack white red\n"
 
 
-def test_a_part_without_lines_is_named(folder):
-    command = (
-        "embed",
-        "--model",
-        folder / "words.vec",
-        "--input",
-        folder / "text.en",
-        "--output",
-        folder / "o.npy",
-    )
-    refused(
-        lxsr_here(*command, "--shard", "1/7", check=False),
-        "--shard 1/7 would be empty",
-    )
+def test_a_shard_without_lines_is_refused(folder):
+    files = ("--input", folder / "text.en", "--output", folder / "o.npy")
+    command = ("embed", "--model", folder / "words.vec", *files, "--shard", "1/7")
+    refused(lxsr_here(*command, check=False), "--shard 1/7 would be empty")
 
 
 class Lines(formats.Format):
@@ -264,14 +199,6 @@ class Lines(formats.Format):
 def test_a_new_format_is_one_class_and_its_name(folder, monkeypatch):
     for module in ("fairseq_lxsr.cli.embed", "fairseq_lxsr.embeddings.formats"):
         monkeypatch.setattr(f"{module}.EMBEDDING_FORMATS", (*choices.EMBEDDING_FORMATS, "lines"))
-    command = (
-        "embed",
-        "--model",
-        folder / "words.vec",
-        "--input",
-        folder / "text.en",
-        "--output",
-        folder / "o.lines",
-    )
-    lxsr_here(*command)
+    files = ("--input", folder / "text.en", "--output", folder / "o.lines")
+    lxsr_here("embed", "--model", folder / "words.vec", *files)
     assert (folder / "o.lines").read_bytes()[:5] == b"LINES"

@@ -1,7 +1,7 @@
-"""What `lxsr embed` holds in memory does not depend on the number of lines.
+"""The memory of `lxsr embed` does not depend on the number of lines.
 
-Resident memory tells little: it grows with the largest window of text so far, and holds what was
-freed. What is in use is exact: an allocation for every line shows after a few thousand lines.
+Resident memory would say little, because it includes freed memory. The allocated memory shows a
+single object per line after a few thousand lines.
 """
 
 import ctypes
@@ -16,10 +16,15 @@ from conftest import lxsr_here
 
 from fairseq_lxsr.embeddings import write as stream
 
-WINDOW, WINDOWS = 1000, 10
-BYTES_A_LINE = 12  # a window alone, however many lines it has, takes up to 5,000 bytes of caches
-OBJECT = 32  # bytes of a small object of Python, at least
-HBLKHD, UORDBLKS = 4, 7  # places of what is mapped and what is in use of the heap
+WINDOW = 1000
+WINDOWS = 10
+# A window of any size may grow caches by 5,000 bytes.
+BYTES_PER_LINE = 12
+# The smallest size of an object of Python, in bytes.
+OBJECT = 32
+# Positions in mallinfo2 of the mapped memory, and of the used memory of the heap.
+HBLKHD = 4
+UORDBLKS = 7
 
 
 class Allocated(ctypes.Structure):
@@ -29,7 +34,7 @@ class Allocated(ctypes.Structure):
 
 
 def in_use() -> int:
-    """Bytes that are allocated, by C and by Python."""
+    """Return the number of bytes that are allocated by C and by Python."""
     allocated = ctypes.CDLL(None).mallinfo2
     allocated.restype = Allocated
     sizes = allocated().sizes
@@ -42,23 +47,24 @@ def in_use() -> int:
 @pytest.mark.parametrize(
     "leak", [None, lambda: bytes(36 * WINDOW), lambda: [object() for _ in range(WINDOW)]]
 )
-def test_nothing_is_kept_of_a_line(tmp_path, monkeypatch, leak):
-    """The last two show that the test would see it."""
+def test_memory_grows_with_the_number_of_lines_only_if_something_leaks(tmp_path, monkeypatch, leak):
+    """The two leaks show that the test would notice one."""
     model = small_model.write_folder(tmp_path / "model")
     text = "".join(f"{english}\n" for english, _ in toy.sentences(WINDOW))
     (tmp_path / "text").write_text(text * WINDOWS)
     monkeypatch.setattr(stream, "WINDOW", WINDOW)
-    write, used, kept = stream.Record.write, [], []
+    write = stream.Record.write
+    used = []
+    leaked = []
 
     def observed(record, path):
-        kept.append(leak() if leak else None)
+        leaked.append(leak() if leak else None)
         write(record, path)
         used.append(in_use())
 
     monkeypatch.setattr(stream.Record, "write", observed)
-    lxsr_here(
-        "embed", "--model", model, "--input", tmp_path / "text", "--output", tmp_path / "x.npy"
-    )
+    files = ("--input", tmp_path / "text", "--output", tmp_path / "x.npy")
+    lxsr_here("embed", "--model", model, *files)
     assert len(used) == WINDOWS
-    grown = statistics.median(after - before for before, after in itertools.pairwise(used))
-    assert (grown < BYTES_A_LINE * WINDOW) == (leak is None), used
+    growth = statistics.median(after - before for before, after in itertools.pairwise(used))
+    assert (growth < BYTES_PER_LINE * WINDOW) == (leak is None), used

@@ -1,4 +1,4 @@
-"""Adapters of other systems, each on files that it would meet."""
+"""Adapters of other systems: word vectors, stored embeddings, folders of other libraries."""
 
 import gzip
 import json
@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import small_model
+from conftest import case
 from hub_server import serving
 
 from fairseq_lxsr.embeddings import (
@@ -41,14 +42,15 @@ def vec(tmp_path):
 @pytest.mark.parametrize(
     ("weights", "expected"), [("sum", [[1, 2], [0, 4]]), ("mean", [[0.5, 1], [0, 4 / 2]])]
 )
-def test_word_vectors_by_hand(vec, weights, expected):
+def test_sum_and_mean_of_word_vectors(vec, weights, expected):
     text = Text(["a B unknown", "c a"])
     np.testing.assert_allclose(WordVectors(vec, weights).embed(text), expected)
 
 
-def test_word_vectors_by_idf(vec):
-    """a stands in both sentences: log(3/2); b and c in one: log 3."""
-    common, rare = np.log(3 / 2), np.log(3)
+def test_mean_of_word_vectors_weighted_by_idf(vec):
+    """The word a is in both sentences, with the weight log(3/2); b and c are in one, with log 3."""
+    common = np.log(3 / 2)
+    rare = np.log(3)
     first = (common * np.array([1, 0]) + rare * np.array([0, 2])) / (common + rare)
     second = (common * np.array([1, 0]) + rare * np.array([-1, 4])) / (common + rare)
     np.testing.assert_allclose(
@@ -56,40 +58,43 @@ def test_word_vectors_by_idf(vec):
     )
 
 
-def test_word_vectors_packed_without_header_and_with_repeated_words(tmp_path):
+def test_word_vectors_may_be_compressed_without_header_and_with_repeated_words(tmp_path):
     with gzip.open(tmp_path / "x.vec.gz", "wt") as stream:
         stream.write("a 1 0\na 5 5\n")
     np.testing.assert_array_equal(WordVectors(tmp_path / "x.vec.gz").embed(Text(["a"])), [[1, 0]])
 
 
-def test_a_sentence_without_known_words_is_refused_by_whoever_measures(vec):
+def test_embed_refuses_a_sentence_without_known_words(vec):
     with pytest.raises(InputError, match=r"test\.en, line 2: .*'unknown'"):
         embed(WordVectors(vec), Text(["a", "unknown"], file="test.en"))
 
 
-@pytest.mark.parametrize("line", ["b 1", "b x y", "b 1 nan", "b"])
-def test_what_is_no_word_vector_is_refused(tmp_path, line):
-    (tmp_path / "x.vec").write_text(f"a 1 0\n{line}\n")
-    with pytest.raises(InputError, match=r"x\.vec, line 2: .*\b2 numbers"):
-        WordVectors(tmp_path / "x.vec")
+def test_invalid_word_vectors_are_refused(tmp_path):
+    for line in ("b 1", "b x y", "b 1 nan", "b"):
+        (tmp_path / "x.vec").write_text(f"a 1 0\n{line}\n")
+        with pytest.raises(InputError, match=r"x\.vec, line 2: .*\b2 numbers"):
+            WordVectors(tmp_path / "x.vec")
+
+
+def test_unknown_weights_of_words_are_refused(vec):
     with pytest.raises(InputError, match=r"'max'.*mean, sum, idf"):
-        WordVectors(tmp_path / "x.vec", "max")
+        WordVectors(vec, "max")
 
 
-def test_a_file_that_may_be_cut_off_is_named(tmp_path, caplog):
+def test_a_file_with_fewer_vectors_than_its_header_says_is_named(tmp_path, caplog):
     (tmp_path / "x.vec").write_text("3 2\na 1 0\nb 0 1\n")
     WordVectors(tmp_path / "x.vec")
     assert re.search(r"x\.vec .*\b2 .*\b2\b.*\b3 2\b", caplog.text)
 
 
-def test_fingerprints_tell_systems_apart(vec, tmp_path):
+def test_fingerprints_depend_on_vectors_weights_and_languages(vec, tmp_path):
     (tmp_path / "fr.vec").write_text(VEC.replace("3 2", "4 2", 1) + "d 3 3\n")
     systems = [WordVectors(vec), WordVectors(vec, "sum"), WordVectors(tmp_path / "fr.vec")]
     assert len({system.fingerprint for system in systems}) == 3
     assert ByLanguage({"en": systems[0]}).fingerprint != ByLanguage({"fr": systems[0]}).fingerprint
 
 
-def test_by_language(vec):
+def test_the_language_of_a_text_chooses_its_encoder(vec):
     system = ByLanguage({"en": WordVectors(vec), "fr": WordVectors(vec, "sum")})
     assert system.embed(Text(["b b"], "fr")).tolist() == [[0, 4]]
     with pytest.raises(InputError, match=r"'de'.*\ben, fr\b.*--model de="):
@@ -101,18 +106,19 @@ def test_stored_embeddings_follow_the_rows_of_the_file(tmp_path):
     np.save(tmp_path / "test.en.npy", rows.astype(np.float16))
     rows[::-1].tofile(tmp_path / "test.fr.raw")
     system = StoredEmbeddings(tmp_path, raw_width=3)
-    pairs = [(f"a {i}", f"b {i}") for i in range(12)]
-    chosen = xsr.select(
-        pairs, languages=("en", "fr"), files=("text/test.en.txt.gz", "text/test.fr")
-    )
-    for text, stored in ((chosen.source, rows), (chosen.target, rows[::-1])):
+    pairs = [(f"a {number}", f"b {number}") for number in range(12)]
+    files = ("text/test.en.txt.gz", "text/test.fr")
+    selected = xsr.select(pairs, languages=("en", "fr"), files=files)
+    for text, stored in ((selected.source, rows), (selected.target, rows[::-1])):
         numbers = [int(line.split()[1]) for line in text.lines]
         np.testing.assert_array_equal(system.embed(text), stored[numbers])
-    with pytest.raises(
-        InputError,
-        match=r"test\.en\.npy\b.*text/test\.en\.txt\.gz.*other/test\.en",
-    ):
+    message = r"test\.en\.npy\b.*text/test\.en\.txt\.gz.*other/test\.en"
+    with pytest.raises(InputError, match=message):
         system.embed(Text(["x"] * 12, file="other/test.en"))
+
+
+def test_stored_embeddings_of_another_number_of_lines_are_refused(tmp_path):
+    np.save(tmp_path / "test.en.npy", np.ones((12, 3), np.float16))
     system = StoredEmbeddings(tmp_path, raw_width=3)
     assert system.embed(Text(["x"] * 12, file="test.en")).shape == (12, 3)
     for text in (
@@ -138,7 +144,7 @@ def test_stored_embeddings_follow_the_rows_of_the_file(tmp_path):
         ("x.raw", b"", "0 bytes"),
     ],
 )
-def test_what_is_no_embedding_is_refused(tmp_path, name, content, message):
+def test_invalid_files_of_embeddings_are_refused(tmp_path, name, content, message):
     if isinstance(content, bytes):
         (tmp_path / name).write_bytes(content)
     else:
@@ -149,9 +155,11 @@ def test_what_is_no_embedding_is_refused(tmp_path, name, content, message):
         read_embeddings(tmp_path / name, raw_width=0)
 
 
-@pytest.mark.parametrize(
-    "column",
-    [
+def test_a_parquet_column_without_lists_of_equal_length_is_refused(tmp_path):
+    import pyarrow
+    from pyarrow import parquet
+
+    for column in (
         [[1.0, 2], [3]],
         [[1.0, 2], None, [3, 4, 5, 6]],
         [[1.0, 2], [None, 3]],
@@ -159,25 +167,19 @@ def test_what_is_no_embedding_is_refused(tmp_path, name, content, message):
         [],
         [[], []],
         [["a"]],
-    ],
-    ids=str,
-)
-def test_a_column_of_other_than_lists_of_one_length_is_refused(tmp_path, column):
-    import pyarrow
-    from pyarrow import parquet
-
-    parquet.write_table(pyarrow.table({"embeddings": column}), tmp_path / "x.parquet")
-    with pytest.raises(InputError, match=r"x\.parquet:? "):
-        read_embeddings(tmp_path / "x.parquet")
+    ):
+        parquet.write_table(pyarrow.table({"embeddings": column}), tmp_path / "x.parquet")
+        with case(column), pytest.raises(InputError, match=r"x\.parquet:? "):
+            read_embeddings(tmp_path / "x.parquet")
 
 
-@pytest.mark.parametrize("dtype", [">f2", ">f4", ">f8"])
-def test_embeddings_of_another_byte_order_are_converted(tmp_path, dtype):
+def test_big_endian_embeddings_are_converted(tmp_path):
     rows = np.arange(12).reshape(4, 3) / 4
-    np.save(tmp_path / "en.npy", rows.astype(dtype))
-    found = StoredEmbeddings(tmp_path).embed(Text(["x"] * 4, file="en"))
-    assert found.dtype == np.dtype("=f4")
-    np.testing.assert_array_equal(found, rows)
+    for dtype in (">f2", ">f4", ">f8"):
+        np.save(tmp_path / "en.npy", rows.astype(dtype))
+        embeddings = StoredEmbeddings(tmp_path).embed(Text(["x"] * 4, file="en"))
+        assert embeddings.dtype == np.dtype("=f4")
+        np.testing.assert_array_equal(embeddings, rows)
 
 
 @pytest.fixture
@@ -200,23 +202,23 @@ def bert(tmp_path):
     return folder
 
 
-def test_hugging_face_folder_with_mean_pooling(bert):
+def test_a_hugging_face_folder_gives_the_mean_of_its_states(bert):
     import torch
     from transformers import AutoModel, AutoTokenizer
 
     text = Text(["dog cat cat", "chien"])
-    found = sentence_transformers_folder(bert, device="cpu").embed(text)
+    embeddings = sentence_transformers_folder(bert, device="cpu").embed(text)
     tokens = AutoTokenizer.from_pretrained(bert)(
         list(text.lines), padding=True, return_tensors="pt"
     )
     with torch.inference_mode():
         states = AutoModel.from_pretrained(bert).eval()(**tokens).last_hidden_state
     mask = tokens["attention_mask"][..., None]
-    np.testing.assert_allclose(found, ((states * mask).sum(1) / mask.sum(1)).numpy(), atol=1e-5)
+    means = (states * mask).sum(1) / mask.sum(1)
+    np.testing.assert_allclose(embeddings, means.numpy(), atol=1e-5)
 
 
-def test_a_model_of_another_library_on_a_hub(bert, tmp_path, monkeypatch):
-    """Its weights are downloaded only if they are safetensors."""
+def test_of_a_model_of_another_library_only_safetensors_are_downloaded(bert, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = Text(["dog cat cat", "chien"])
     with serving(tmp_path / "cache") as server:
@@ -230,7 +232,7 @@ def test_a_model_of_another_library_on_a_hub(bert, tmp_path, monkeypatch):
             load("hub:org/pickled", device="cpu")
 
 
-def test_sentence_transformers_folder(bert, tmp_path):
+def test_a_folder_of_sentence_transformers_gives_its_embeddings(bert, tmp_path):
     from sentence_transformers import SentenceTransformer
 
     model = SentenceTransformer(str(bert), device="cpu")
@@ -278,7 +280,7 @@ def test_an_error_without_a_message_is_named_by_its_type(tmp_path, monkeypatch):
 
 
 class PanicException(BaseException):
-    """What a library in Rust raises; tokenizers does for a damaged tokenizer.json."""
+    """The exception of libraries in Rust, for example of tokenizers for a damaged tokenizer.json."""
 
 
 def panic(*arguments, **options):
@@ -286,7 +288,7 @@ def panic(*arguments, **options):
     raise PanicException("Invalid byte 61")
 
 
-def test_a_panic_of_rust_is_an_error_in_one_line(tmp_path, monkeypatch, capfd):
+def test_a_panic_of_rust_is_refused_in_one_line(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(pytest.importorskip("sentence_transformers"), "SentenceTransformer", panic)
     with pytest.raises(InputError, match=rf"{tmp_path}: .*\(Invalid byte 61\)"):
         sentence_transformers_folder(tmp_path)
@@ -312,17 +314,16 @@ def test_stored_embeddings_of_two_models_are_never_mixed(tmp_path):
     np.save(tmp_path / "fr.npy", rows)
     (tmp_path / "en.raw.json").write_text(json.dumps(about))
     (tmp_path / "fr.npy.json").write_text(json.dumps(about | {"dtype": "float32"}))
-    system = StoredEmbeddings(tmp_path)  # width and type of raw files are in the description
-    english, french = (Text(["x"] * 4, file=name) for name in ("en", "fr"))
+    # The width and type of raw files are in the description.
+    system = StoredEmbeddings(tmp_path)
+    english = Text(["x"] * 4, file="en")
+    french = Text(["x"] * 4, file="fr")
     np.testing.assert_array_equal(system.embed(english), rows)
     np.testing.assert_array_equal(system.embed(french), rows)
     (tmp_path / "fr.npy.json").write_text(json.dumps(about | {"model": "bbbb"}))
     system = StoredEmbeddings(tmp_path)
     system.embed(english)
-    with pytest.raises(
-        InputError,
-        match=r"fr\.npy:? .*\bbbbb\b.*en\.raw.*\baaaa\b",
-    ):
+    with pytest.raises(InputError, match=r"fr\.npy:? .*\bbbbb\b.*en\.raw.*\baaaa\b"):
         system.embed(french)
     (tmp_path / "fr.npy.json").write_text("[]")
     with pytest.raises(InputError, match=r"fr\.npy\.json: .*\bfr\.npy\b"):
@@ -331,16 +332,14 @@ def test_stored_embeddings_of_two_models_are_never_mixed(tmp_path):
 
 def test_the_fingerprint_of_stored_embeddings_is_their_model(tmp_path):
     def store(name, values=1.0, **about):
-        settings = {
-            "model": "aaaa",
-            "computed_in": "float32",
-            "normalize": False,
-            "on_long": "cut",
-        } | about
+        settings = {"model": "aaaa", "computed_in": "float32", "normalize": False, "on_long": "cut"}
+        settings |= about
         layout = Layout("npy", settings.pop("dtype", "float32"), 3)
-        embed_lines(
-            ["a", "b"], lambda lines, _: np.full((2, 3), values), tmp_path / name, layout, settings
-        )
+
+        def encode(lines, counts):
+            return np.full((2, 3), values)
+
+        embed_lines(["a", "b"], encode, tmp_path / name, layout, settings)
         return StoredEmbeddings(tmp_path).fingerprint
 
     assert store("en.npy") == store("fr.npy") == store("de.npy", 2, on_long="error") == "aaaa"
@@ -350,14 +349,16 @@ def test_the_fingerprint_of_stored_embeddings_is_their_model(tmp_path):
     store("en.npy", dtype="float16", normalize=True)
     assert store("fr.npy", dtype="float16", normalize=True) == "aaaa-dtype=float16-normalize=True"
     assert store("en.npy") != store("fr.npy") == "aaaa"
-    (tmp_path / "fr.npy.json").write_text("{}")  # of another program
+    # The description is one of another program.
+    (tmp_path / "fr.npy.json").write_text("{}")
     assert re.fullmatch("[0-9a-f]{12}", StoredEmbeddings(tmp_path).fingerprint)
     store("fr.npy")
-    np.save(tmp_path / "en.npy", np.zeros((2, 3)))  # no longer what the description says
+    # The description is no longer true.
+    np.save(tmp_path / "en.npy", np.zeros((2, 3)))
     assert re.fullmatch("[0-9a-f]{12}", StoredEmbeddings(tmp_path).fingerprint)
 
 
-def test_embeddings_of_other_lines_are_refused_where_their_text_is_known(tmp_path):
+def test_stored_embeddings_of_a_changed_text_are_refused(tmp_path):
     lines = ["A dog", "a cat", "", "a bird"]
     (tmp_path / "test.en").write_text("\n".join(lines) + "\n")
     (tmp_path / "labelled").write_text("".join(f"1\t{line}\n" for line in lines))
@@ -365,14 +366,16 @@ def test_embeddings_of_other_lines_are_refused_where_their_text_is_known(tmp_pat
     for name in ("test.en", "labelled"):
         np.save(tmp_path / f"{name}.npy", np.ones((4, 3), dtype=np.float32))
         (tmp_path / f"{name}.npy.json").write_text(json.dumps(about))
-    whole, labelled = str(tmp_path / "test.en"), str(tmp_path / "labelled")
+    whole = str(tmp_path / "test.en")
+    labelled = str(tmp_path / "labelled")
     rows = np.array([3, 0])
+    # A protocol may change the case of lines, or select some; labelled text cannot be compared.
     for text in (
         Text(lines, file="elsewhere/test.en"),
-        Text([line.upper() for line in lines], file=whole),  # as a protocol may change them
+        Text([line.upper() for line in lines], file=whole),
         Text(["a bird", "a dog"], file=whole, rows=rows, total=4),
         Text(lines, file=labelled),
-        Text(["other", "text"], file=labelled, rows=rows, total=4),  # nothing to compare
+        Text(["other", "text"], file=labelled, rows=rows, total=4),
     ):
         assert len(StoredEmbeddings(tmp_path).embed(text)) == len(text)
     (tmp_path / "test.en").write_text("\n".join(lines[::-1]) + "\n")
@@ -401,21 +404,24 @@ def test_any_encoder_is_loaded_by_its_name(tmp_path):
         assert load(name).embed(red).tolist() == [vector]
     languages = load({"en": f"{tmp_path}/words.vec#sum", "fr": f"{tmp_path}/words.vec"})
     assert languages.embed(red).tolist() == [[5, 5]]
-    trained, untrained = load(model), load(f"{model}#untrained")
-    assert untrained.fingerprint == f"{trained.fingerprint}-untrained"
-    model.rename(tmp_path / "model#untrained")  # a folder that exists is taken whole
-    assert load(f"{model}#untrained").fingerprint == trained.fingerprint
+    fingerprint = load(model).fingerprint
+    assert load(f"{model}#untrained").fingerprint == f"{fingerprint}-untrained"
+    # The name of an existing folder has no options.
+    model.rename(tmp_path / "model#untrained")
+    assert load(f"{model}#untrained").fingerprint == fingerprint
 
 
-@pytest.mark.parametrize(
-    "address", ["https://a.org/m.zip?b=c", "https://a.org/m.zip?b=c#sha256=0f"]
-)
-def test_an_address_keeps_its_checksum(address):
-    assert ModelName.parse(f"en={address}") == ModelName(f"en={address}", "en", address, ())
-    for end in ("#untrained", ",untrained" if "#" in address else "#untrained"):
-        assert ModelName.parse(address + end) == ModelName(
-            address + end, "", address, ("untrained",)
-        )
+def test_a_checksum_belongs_to_the_address_and_not_to_the_options():
+    address = "https://a.org/m.zip?b=c"
+    with_checksum = f"{address}#sha256=0f"
+    for name in (address, with_checksum):
+        assert ModelName.parse(f"en={name}") == ModelName(f"en={name}", "en", name, ())
+    for name, end in (
+        (address, "#untrained"),
+        (with_checksum, "#untrained"),
+        (with_checksum, ",untrained"),
+    ):
+        assert ModelName.parse(name + end) == ModelName(name + end, "", name, ("untrained",))
 
 
 @pytest.mark.parametrize(
@@ -430,7 +436,7 @@ def test_an_address_keeps_its_checksum(address):
         ("en=", ""),
     ],
 )
-def test_words_after_a_name_that_do_not_fit_are_refused(tmp_path, monkeypatch, name, message):
+def test_invalid_options_after_a_name_are_refused(tmp_path, monkeypatch, name, message):
     small_model.write_folder(tmp_path / "model")
     (tmp_path / "words.vec").write_text("red 1 2\n")
     (tmp_path / "stored").mkdir()
@@ -441,7 +447,7 @@ def test_words_after_a_name_that_do_not_fit_are_refused(tmp_path, monkeypatch, n
 
 
 @pytest.mark.parametrize("options", [{"other": 1}, {"dtype": "int4"}, {"on_long": "drop"}])
-def test_unknown_options_are_refused_when_an_encoder_is_loaded(options):
+def test_load_refuses_unknown_options(options):
     ((name, value),) = options.items()
     with pytest.raises(InputError, match=f"{name}|{value}"):
         load("lxsr-static", **options)

@@ -1,3 +1,4 @@
+import itertools
 import json
 import multiprocessing
 import pickle
@@ -22,16 +23,11 @@ def encoder(toy_model):
     return SentenceEncoder.from_pretrained(toy_model, device="cpu")
 
 
-SENTENCES = [english for english, _ in toy.sentences(60, seed=5)] + [
-    "",
-    "dog",
-    "the " * 150,
-    "Un chien.",
-    "  ",
-]
+SENTENCES = [english for english, _ in toy.sentences(60, seed=5)]
+SENTENCES += ["", "dog", "the " * 150, "Un chien.", "  "]
 
 
-def test_embeddings_are_the_same_whatever_the_batch_and_the_order(encoder):
+def test_an_embedding_does_not_depend_on_batch_and_order(encoder):
     reference = encoder.encode(SENTENCES)
     assert reference.dtype == np.float32
     assert reference.shape == (len(SENTENCES), 32)
@@ -41,29 +37,30 @@ def test_embeddings_are_the_same_whatever_the_batch_and_the_order(encoder):
         )
     order = np.random.default_rng(0).permutation(len(SENTENCES))
     np.testing.assert_allclose(
-        encoder.encode([SENTENCES[i] for i in order]), reference[order], atol=1e-5
+        encoder.encode([SENTENCES[row] for row in order]), reference[order], atol=1e-5
     )
     np.testing.assert_allclose(encoder.encode([SENTENCES[3]])[0], reference[3], atol=1e-5)
 
 
-def test_empty_sentences_are_zero_and_others_are_not(encoder):
+def test_only_empty_sentences_give_zeros(encoder):
     embeddings = encoder.encode(SENTENCES)
-    empty = [not sentence.strip() for sentence in SENTENCES]
-    assert not embeddings[empty].any()
-    assert (np.abs(embeddings[~np.array(empty)]).max(axis=1) > 0).all()
+    is_empty = np.array([not sentence.strip() for sentence in SENTENCES])
+    assert not embeddings[is_empty].any()
+    assert embeddings[~is_empty].any(axis=1).all()
     assert encoder.encode([]).shape == (0, 32)
     assert encoder.encode(["", ""]).tolist() == np.zeros((2, 32)).tolist()
 
 
-def test_long_sentences_are_cut_and_case_follows_the_training_text(encoder):
-    np.testing.assert_array_equal(
-        encoder.encode(["the dog " * 300]), encoder.encode(["the dog " * 400])
-    )
+def test_long_sentences_are_cut(encoder):
+    cut = encoder.encode(["the dog " * 300])
+    np.testing.assert_array_equal(cut, encoder.encode(["the dog " * 400]))
+
+
+def test_text_is_lowercased_as_in_training(encoder):
     np.testing.assert_array_equal(encoder.encode(["ONE RED DOG"]), encoder.encode(["one red dog"]))
 
 
-def test_same_pieces_as_the_training_data(toy_work, toy_model, encoder):
-    """Encoding maps text to the ids that fairseq-preprocess wrote for it."""
+def test_encoding_gives_the_ids_that_fairseq_preprocess_wrote(toy_work, toy_model, encoder):
     from fairseq.data import data_utils
 
     lines = (toy_work / "corpus" / "en-fr" / "test.fr").read_text(encoding="utf-8").splitlines()
@@ -71,10 +68,11 @@ def test_same_pieces_as_the_training_data(toy_work, toy_model, encoder):
         str(toy_work / "data-bin" / "test.en-fr.fr"), dataset_impl=None
     )
     for index, ids in enumerate(encoder.tokenizer.encode(lines)):
-        assert ids.tolist() == binarised[index][:-1].tolist()  # EOS ends the binarised ones
+        # fairseq adds EOS.
+        assert ids.tolist() == binarised[index][:-1].tolist()
 
 
-def test_equal_to_the_model_that_was_trained(toy_checkpoint, encoder):
+def test_the_weights_are_those_of_the_checkpoint(toy_checkpoint, encoder):
     from fairseq_lxsr.encoder.checkpoint import read_checkpoint
 
     trained = read_checkpoint(toy_checkpoint)["model"]
@@ -82,63 +80,58 @@ def test_equal_to_the_model_that_was_trained(toy_checkpoint, encoder):
         assert torch.equal(value, trained[f"encoder.{name}"]), name
 
 
-def test_half_precision_weights_take_half_the_room(tmp_path, toy_model, toy_checkpoint, encoder):
+def test_half_precision_weights_take_half_the_space(tmp_path, toy_model, toy_checkpoint, encoder):
     half = tmp_path / "half"
     lxsr_here(
         "export", "folder", "--checkpoint", toy_checkpoint, "--output", half, "--dtype", "float16"
     )
-    sizes = [(folder / "model.safetensors").stat().st_size for folder in (half, toy_model)]
-    assert sizes[0] < 0.6 * sizes[1]
-    found = SentenceEncoder.from_pretrained(half)
-    assert found.model.embed_tokens.weight.dtype == torch.float32
-    np.testing.assert_allclose(found.encode(SENTENCES), encoder.encode(SENTENCES), atol=5e-3)
+    half_size = (half / "model.safetensors").stat().st_size
+    assert half_size < 0.6 * (toy_model / "model.safetensors").stat().st_size
+    half_encoder = SentenceEncoder.from_pretrained(half)
+    assert half_encoder.model.embed_tokens.weight.dtype == torch.float32
+    expected = encoder.encode(SENTENCES)
+    np.testing.assert_allclose(half_encoder.encode(SENTENCES), expected, atol=5e-3)
 
 
-def test_fingerprint_tells_models_apart(toy_model, tmp_path, encoder):
+def test_the_fingerprint_depends_on_the_text_options(toy_model, encoder):
     assert len(encoder.fingerprint) == 12
     assert SentenceEncoder.from_pretrained(toy_model).fingerprint == encoder.fingerprint
-    other = json.loads((toy_model / "config.json").read_text())
-    other["text"]["lowercase"] = False
-    assert (
-        SentenceEncoder(encoder.model, encoder.tokenizer, other).fingerprint != encoder.fingerprint
-    )
+    config = json.loads((toy_model / "config.json").read_text())
+    config["text"]["lowercase"] = False
+    cased = SentenceEncoder(encoder.model, encoder.tokenizer, config)
+    assert cased.fingerprint != encoder.fingerprint
 
 
-def test_untrained_weights_are_others_and_repeatable(toy_model, encoder):
-    first, again = (
-        SentenceEncoder.from_pretrained(toy_model, untrained=True).encode(["a dog"])
-        for _ in range(2)
-    )
-    np.testing.assert_array_equal(first, again)
+def test_untrained_weights_are_random_and_repeatable(toy_model, encoder):
+    first = SentenceEncoder.from_pretrained(toy_model, untrained=True).encode(["a dog"])
+    second = SentenceEncoder.from_pretrained(toy_model, untrained=True).encode(["a dog"])
+    np.testing.assert_array_equal(first, second)
     assert np.abs(first - encoder.encode(["a dog"])).max() > 0.1
 
 
-def test_loading_does_not_touch_the_random_state(toy_model):
+def test_loading_does_not_change_the_random_state(toy_model):
     before = torch.random.get_rng_state()
     SentenceEncoder.from_pretrained(toy_model)
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
-def test_dictionary_begins_with_the_specials(toy_model):
+def test_the_dictionary_begins_with_the_special_symbols(toy_model):
     symbols = read_dictionary(toy_model / "dict.txt")
     assert symbols[:4] == ["<s>", "<pad>", "</s>", "<unk>"]
-    assert (
-        len(symbols) + 1
-        == json.loads((toy_model / "config.json").read_text())["encoder"]["vocab_size"]
-    )
+    config = json.loads((toy_model / "config.json").read_text())
+    assert len(symbols) + 1 == config["encoder"]["vocab_size"]
 
 
-def test_one_dimension_less_and_length_one(encoder):
-    whole = encoder.encode(SENTENCES)
+def test_embeddings_are_truncated_before_they_are_normalized(encoder):
+    first_columns = encoder.encode(SENTENCES)[:, :10]
     short = encoder.encode(SENTENCES, truncate_dim=10, normalize=True)
-    expected = whole[:, :10] / np.maximum(
-        np.linalg.norm(whole[:, :10], axis=1, keepdims=True), 1e-30
-    )
+    lengths = np.linalg.norm(first_columns, axis=1, keepdims=True)
+    expected = first_columns / np.maximum(lengths, 1e-30)
     np.testing.assert_allclose(short, expected, atol=1e-6)
     assert short.dtype == np.float32
 
 
-def test_generators_arrays_and_a_small_budget_of_pieces_change_nothing(encoder, monkeypatch):
+def test_generators_arrays_and_small_batches_give_the_same_vectors(encoder, monkeypatch):
     reference = encoder.encode(SENTENCES)
     np.testing.assert_array_equal(encoder.encode(sentence for sentence in SENTENCES), reference)
     np.testing.assert_array_equal(encoder.encode(np.array(SENTENCES)), reference)
@@ -147,8 +140,9 @@ def test_generators_arrays_and_a_small_budget_of_pieces_change_nothing(encoder, 
 
 
 @pytest.mark.parametrize("options", [{}, {"on_long": "split-mean"}, {"dtype": "bfloat16"}], ids=str)
-def test_memory_does_not_grow_with_what_was_encoded(encoder, options):
-    sentences, times = SENTENCES * 10, 5
+def test_memory_does_not_grow_with_the_number_of_calls(encoder, options):
+    sentences = SENTENCES * 10
+    times = 5
     encoder.encode(sentences, **options)
     tracemalloc.start()
     encoder.encode(sentences, **options)
@@ -157,11 +151,12 @@ def test_memory_does_not_grow_with_what_was_encoded(encoder, options):
         encoder.encode(sentences, **options)
     after, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert (after - before) / (times * len(sentences)) < 10  # bytes a sentence
+    bytes_per_sentence = (after - before) / (times * len(sentences))
+    assert bytes_per_sentence < 10
 
 
-def test_long_sentences(encoder):
-    """The mean over parts is that over pieces; parts are read apart, from position 0 each."""
+def test_split_mean_weighs_the_parts_of_a_long_sentence_by_their_pieces(encoder):
+    """Each part is encoded from position 0."""
     limit = encoder.model.config.max_positions
     long = "the dog " * 300
     ids, lengths = encoder.tokenizer.encode_flat([long])
@@ -171,39 +166,49 @@ def test_long_sentences(encoder):
         vectors = [encoder.model(torch.from_numpy(part)[None])[0][0][0].numpy() for part in parts]
     mean = sum(len(part) * vector for part, vector in zip(parts, vectors, strict=True)) / len(ids)
     counts = Counter()
-    found = encoder.encode(["dog", long, ""], on_long="split-mean", counts=counts)
-    np.testing.assert_allclose(found[1], mean, atol=1e-5)
-    np.testing.assert_allclose(found[0], encoder.encode(["dog"])[0], atol=1e-5)
-    assert not found[2].any()
+    embeddings = encoder.encode(["dog", long, ""], on_long="split-mean", counts=counts)
+    np.testing.assert_allclose(embeddings[1], mean, atol=1e-5)
+    np.testing.assert_allclose(embeddings[0], encoder.encode(["dog"])[0], atol=1e-5)
+    assert not embeddings[2].any()
     assert counts == {"empty": 1, "long": 1}
     with pytest.raises(InputError, match=rf"sentence 2, 'the dog .*: {lengths[0]} .*\b{limit}\b"):
         encoder.encode(["dog", long], on_long="error")
 
 
-def test_threads_do_not_disturb_each_other(encoder):
-    reference = {dtype: encoder.encode(SENTENCES, dtype=dtype) for dtype in ("float32", "bfloat16")}
-    work = [(dtype, size) for dtype in reference for size in (3, 8, 64)] * 3
+def test_threads_in_several_precisions_do_not_disturb_each_other(encoder):
+    expected = {
+        "float32": encoder.encode(SENTENCES),
+        "bfloat16": encoder.encode(SENTENCES, dtype="bfloat16"),
+    }
+    tolerances = {"float32": 1e-5, "bfloat16": 0.05}
+    jobs = list(itertools.product(expected, (3, 8, 64))) * 3
+
+    def encode(job):
+        dtype, batch_size = job
+        return encoder.encode(SENTENCES, batch_size, dtype=dtype)
+
     with ThreadPoolExecutor(6) as threads:
-        found = list(threads.map(lambda job: encoder.encode(SENTENCES, job[1], dtype=job[0]), work))
-    for (dtype, _), embeddings in zip(work, found, strict=True):
-        np.testing.assert_allclose(
-            embeddings, reference[dtype], atol=1e-5 if dtype == "float32" else 0.05
-        )
+        results = list(threads.map(encode, jobs))
+    for (dtype, _), embeddings in zip(jobs, results, strict=True):
+        np.testing.assert_allclose(embeddings, expected[dtype], atol=tolerances[dtype])
 
 
 @pytest.mark.slow
-def test_goes_to_other_processes_without_its_copies(encoder):
-    parts, size = [SENTENCES[:20], SENTENCES[20:]], len(pickle.dumps(encoder))
-    encoder.encode(SENTENCES[:2], dtype="int8")  # a copy that stays here
+def test_a_pickled_encoder_has_no_copies_in_other_precisions(encoder):
+    first_part = SENTENCES[:20]
+    second_part = SENTENCES[20:]
+    size = len(pickle.dumps(encoder))
+    # Makes a copy of the weights that is not pickled.
+    encoder.encode(SENTENCES[:2], dtype="int8")
     with multiprocessing.get_context("spawn").Pool(2) as processes:
-        found = np.concatenate(processes.map(encoder.encode, parts))
-    np.testing.assert_array_equal(found, np.concatenate([encoder.encode(part) for part in parts]))
+        first, second = processes.map(encoder.encode, [first_part, second_part])
+    np.testing.assert_array_equal(first, encoder.encode(first_part))
+    np.testing.assert_array_equal(second, encoder.encode(second_part))
     assert len(pickle.dumps(encoder)) == size
-    again = pickle.loads(pickle.dumps(encoder))
-    assert again.fingerprint == encoder.fingerprint
-    np.testing.assert_array_equal(
-        *(each.encode(SENTENCES, dtype="bfloat16") for each in (encoder, again))
-    )
+    unpickled = pickle.loads(pickle.dumps(encoder))
+    assert unpickled.fingerprint == encoder.fingerprint
+    expected = encoder.encode(SENTENCES, dtype="bfloat16")
+    np.testing.assert_array_equal(unpickled.encode(SENTENCES, dtype="bfloat16"), expected)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +226,7 @@ def test_goes_to_other_processes_without_its_copies(encoder):
         ({"device": "gpu"}, "device gpu.*cpu"),
     ],
 )
-def test_unknown_options_are_refused(encoder, options, message):
+def test_invalid_options_are_refused(encoder, options, message):
     with pytest.raises(InputError, match=message):
         encoder.encode(["dog"], **options)
 
@@ -229,24 +234,24 @@ def test_unknown_options_are_refused(encoder, options, message):
 @pytest.mark.parametrize(
     ("dtype", "least"), [("bfloat16", 0.999), ("float16", 0.99999), ("int8", 0.99)]
 )
-def test_other_precisions_point_the_same_way(encoder, dtype, least):
-    exact, rounded = (
-        encoder.encode(SENTENCES, normalize=True),
-        encoder.encode(SENTENCES, dtype=dtype, normalize=True),
-    )
+def test_lower_precision_changes_the_direction_little(encoder, dtype, least):
+    exact = encoder.encode(SENTENCES, normalize=True)
+    rounded = encoder.encode(SENTENCES, dtype=dtype, normalize=True)
     assert rounded.dtype == np.float32
     cosines = (exact * rounded).sum(axis=1)[exact.any(axis=1)]
     assert cosines.min() > least
-    assert (cosines < 1 - 1e-7).any()  # they are other precisions
+    # The precision did change.
+    assert (cosines < 1 - 1e-7).any()
 
 
 def test_packed_layers_share_the_table_and_compute_the_same(encoder):
-    packed, network = encoder._copies()._model("cpu", "float32"), encoder.model
+    packed = encoder._copies()._model("cpu", "float32")
+    network = encoder.model
     assert packed.embed_tokens.weight.data_ptr() == network.embed_tokens.weight.data_ptr()
     linears = [
         type(part) for part in packed.modules() if isinstance(part, torch.nn.Linear | PackedLinear)
     ]
-    # two layers of four
+    # Two layers with four linear modules each.
     assert linears == [PackedLinear if can_pack(torch.float32) else torch.nn.Linear] * 8
     ids = torch.from_numpy(np.concatenate(encoder.tokenizer.encode(["the red dog"])))[None]
     with torch.inference_mode():

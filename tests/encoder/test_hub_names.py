@@ -72,8 +72,8 @@ def digest(path):
 @pytest.mark.parametrize("kind", ["model", "exported"])
 def test_a_name_of_a_hub_loads_the_same_model(server, request, kind):
     folder = request.getfixturevalue(kind)
-    others = {"pytorch_model__bin": b"pickled", "modeling__py": b"1 / 0", "x__pkl": b"p"}
-    commit = server.add("org/toy", folder, **others)
+    hostile_files = {"pytorch_model__bin": b"pickled", "modeling__py": b"1 / 0", "x__pkl": b"p"}
+    commit = server.add("org/toy", folder, **hostile_files)
     encoder = SentenceEncoder.from_pretrained("hub:org/toy")
     expected = SentenceEncoder.from_pretrained(folder)
     np.testing.assert_array_equal(encoder.encode(TEXTS), expected.encode(TEXTS))
@@ -97,7 +97,7 @@ def test_a_cached_model_needs_no_server(server, model, monkeypatch):
     assert len(server.requests) == num_requests
 
 
-def test_a_process_uses_one_version(server, model, exported):
+def test_a_process_keeps_the_version_that_it_downloaded_first(server, model, exported):
     server.add("org/toy", model)
     folder = find_model("hub:org/toy")
     newest = server.add("org/toy", exported)
@@ -105,7 +105,7 @@ def test_a_process_uses_one_version(server, model, exported):
     assert find_model(f"hub:org/toy@{newest}").name == newest
 
 
-def test_a_revision(server, model, exported):
+def test_a_revision_is_a_tag_or_a_commit(server, model, exported):
     first = server.add("org/toy", model, "v1")
     second = server.add("org/toy", exported, "main")
     assert find_model("hub:org/toy").name == second
@@ -123,8 +123,8 @@ def test_a_revision(server, model, exported):
         find_model("hub:org/toy@v1", revision="main")
 
 
-def test_variables_of_the_environment(server, model, tmp_path):
-    """In a process of its own, because huggingface_hub reads them when it is imported."""
+def test_the_environment_names_the_server_and_the_cache(server, model, tmp_path):
+    """Runs in a separate process, because huggingface_hub reads the variables on import."""
     server.add("org/toy", model)
     home = tmp_path / "home"
     code = """from fairseq_lxsr import SentenceEncoder
@@ -174,16 +174,16 @@ def test_a_download_is_reported_with_its_commit(server, model, capsys):
     assert "downloaded" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["toy", "", "a/b/c", "org/toy@", "org/", "../toy", "https://a/b"])
-def test_a_name_of_a_hub_has_two_parts(server, name):
-    with pytest.raises(InputError, match="expected hub:ORG/NAME"):
-        find_model(f"hub:{name}")
+def test_a_name_of_a_hub_has_two_parts(server):
+    for name in ("toy", "", "a/b/c", "org/toy@", "org/", "../toy", "https://a/b"):
+        with pytest.raises(InputError, match="expected hub:ORG/NAME"):
+            find_model(f"hub:{name}")
     assert not server.requests
 
 
 COMMIT = "a" * 40
 EVIL = "../../../../../evil"
-RIGHT = {"ETag": f'"{COMMIT}"', "X_Repo_Commit": COMMIT}
+VALID_HEADERS = {"ETag": f'"{COMMIT}"', "X_Repo_Commit": COMMIT}
 
 
 @pytest.mark.parametrize(
@@ -200,9 +200,9 @@ RIGHT = {"ETag": f'"{COMMIT}"', "X_Repo_Commit": COMMIT}
 )
 @pytest.mark.parametrize("status", [200, 404])
 def test_a_server_cannot_name_a_file_outside_the_cache(server, model, tmp_path, headers, status):
-    """It names the files of the cache by ETags, and folders by commits."""
+    """The ETags of the server name the files of the cache, and its commits the folders."""
     server.add("org/toy", model)
-    server.faults[".*/resolve/.*"] = (status, b"evil", RIGHT | headers)
+    server.faults[".*/resolve/.*"] = (status, b"evil", VALID_HEADERS | headers)
     before = set(tmp_path.parent.rglob("*evil*"))
     with pytest.raises(InputError, match=r"hub:org/toy: .*hexadecimal"):
         find_model("hub:org/toy")
@@ -257,7 +257,7 @@ def test_a_malformed_answer_is_refused_in_one_line(server, model, content, path)
         (".*/resolve/.*", 403, "no such model.*HF_TOKEN"),
     ],
 )
-def test_answers_of_a_server_are_told_apart(server, model, path, status, words):
+def test_an_error_status_of_the_server_has_its_own_message(server, model, path, status, words):
     server.add("org/toy", model)
     server.faults[path] = (status, {"error": "x"}, {})
     with pytest.raises(InputError, match=rf"hub:org/toy: .*{server.url}") as caught:
@@ -273,7 +273,7 @@ def test_a_file_that_the_server_lacks_is_named(server, model):
         find_model("hub:org/toy")
 
 
-def test_other_names_ask_no_server(server, tmp_path):
+def test_a_name_without_the_prefix_hub_asks_no_server(server, tmp_path):
     for name in ("toy", "a/b/c", "./org/toy", "../org/toy", str(tmp_path / "toy"), "/toy"):
         with pytest.raises(InputError):
             SentenceEncoder.from_pretrained(name)
@@ -285,8 +285,10 @@ def test_other_names_ask_no_server(server, tmp_path):
 
 
 @pytest.mark.parametrize("with_listing", [True, False])
-def test_no_answer(server, model, tmp_path, with_listing, monkeypatch):
-    """A cached model is used at once: other libraries may not have stored the list of files."""
+def test_a_cached_model_is_used_at_once_if_the_server_is_down(
+    server, model, tmp_path, with_listing, monkeypatch
+):
+    """Libraries that filled the cache may not have stored the list of files."""
     commit = server.add("org/toy", model)
     folder = find_model("hub:org/toy")
     close(server)
@@ -301,7 +303,7 @@ def test_no_answer(server, model, tmp_path, with_listing, monkeypatch):
         find_model("hub:org/none")
 
 
-def test_a_server_that_hangs_is_not_awaited(server, model, monkeypatch):
+def test_a_cached_model_does_not_wait_for_a_server_that_hangs(server, model, monkeypatch):
     server.add("org/toy", model)
     folder = find_model("hub:org/toy")
     hub.download_model.cache_clear()
@@ -314,7 +316,7 @@ def test_a_server_that_hangs_is_not_awaited(server, model, monkeypatch):
     assert time.monotonic() - start < 5
 
 
-def test_without_the_library(tmp_path, monkeypatch):
+def test_a_missing_library_is_named_with_its_installation(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("fairseq_lxsr.machine.is_missing", lambda module: True)
     with pytest.raises(InputError, match=r"org/toy: .*huggingface_hub.* -m pip install") as caught:
@@ -346,7 +348,7 @@ def test_a_checksum_identifies_a_model(server, request, kind):
 @pytest.mark.parametrize("kind", ["model", "exported"])
 @pytest.mark.parametrize("change", ["model.safetensors", "0_SentenceModule/config.json", "x.json"])
 def test_the_checksum_covers_every_file_that_is_read(server, request, kind, change):
-    """A folder may be unchanged but for a file that would be read in place of another."""
+    """An added file could be read in place of a listed one."""
     folder = request.getfixturevalue(kind)
     checksum = digest(folder / {"model": "config.json", "exported": "modules.json"}[kind])
     server.add("org/toy", folder, **{change.replace(".", "__"): b"{}"})
@@ -364,7 +366,6 @@ def test_a_folder_without_checksums_cannot_be_identified(server, exported, tmp_p
 
 @pytest.mark.parametrize("normalize", [False, True])
 def test_an_exported_folder_needs_no_other_library(model, tmp_path, monkeypatch, normalize):
-    """Also in the commands, which give the same vectors as `lxsr serve` does."""
     monkeypatch.setattr("fairseq_lxsr.export.st_folder.is_missing", lambda module: True)
     encoder = SentenceEncoder.from_pretrained(model)
     export_hub(encoder, tmp_path / "st", normalize=normalize)
@@ -384,7 +385,7 @@ def test_an_exported_folder_needs_no_other_library(model, tmp_path, monkeypatch,
     refused(done, "untrained")
 
 
-def test_commands_take_a_name(server, model, tmp_path):
+def test_commands_take_the_name_of_a_model_on_a_hub(server, model, tmp_path):
     commit = server.add("org/toy", model)
     (tmp_path / "t.en").write_text("one dog\n")
     checksum = digest(model / "config.json")

@@ -1,10 +1,9 @@
-"""What a model folder must be to be read, without training one."""
+"""Model folders are read, or refused with the file and what is wrong in it; nothing is trained."""
 
 import json
 import re
 import shutil
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 import sentencepiece
 import small_model
 import torch
-from conftest import COMPATIBILITY, lxsr_here, python, refused
+from conftest import COMPATIBILITY, case, lxsr_here, python, refused
 from other_values import changed, places
 from safetensors import safe_open
 from safetensors.torch import save_file
@@ -31,7 +30,7 @@ from fairseq_lxsr.text.tokenizer import TextOptions
 
 @pytest.fixture(scope="module", params=sorted(all_networks()))
 def plain(request, tmp_path_factory):
-    """A folder of random weights; tests spoil copies of it."""
+    """A folder of random weights for each network; tests change copies of it."""
     return small_model.write_folder(tmp_path_factory.mktemp("small") / "model", request.param)
 
 
@@ -40,13 +39,13 @@ def folder(plain, tmp_path):
     return Path(shutil.copytree(plain, tmp_path / "model"))
 
 
-def test_a_folder_that_a_kill_left_under_its_hidden_name_is_found(tmp_path):
+def test_a_folder_that_a_kill_left_under_a_hidden_name_is_read(tmp_path):
     small_model.write_folder(tmp_path / "model").rename(tmp_path / ".model.machine.7.x.old")
     assert SentenceEncoder.from_pretrained(tmp_path / "model").output_dim == 16
 
 
-def test_the_same_model_has_the_same_bytes_each_time(tmp_path):
-    """The fingerprint is made of them; safetensors writes its metadata in random order."""
+def test_the_same_model_is_written_as_the_same_bytes(tmp_path):
+    """The fingerprint is their hash; safetensors alone writes its metadata in random order."""
     folders = [small_model.write_folder(tmp_path / str(number)) for number in range(6)]
     assert len({(folder / "model.safetensors").read_bytes() for folder in folders}) == 1
     assert len({SentenceEncoder.from_pretrained(folder).fingerprint for folder in folders}) == 1
@@ -55,7 +54,7 @@ def test_the_same_model_has_the_same_bytes_each_time(tmp_path):
 
 
 def set_hashes(folder: Path) -> None:
-    """So that what is wrong is not found by them."""
+    """Renew the hashes, so that a change is not refused because of them."""
     path = folder / "config.json"
     config = parse_json(path.read_text())
     config["files"] = {name: sha256(folder / name) for name in MODEL_FILES if name != "config.json"}
@@ -65,7 +64,7 @@ def set_hashes(folder: Path) -> None:
 def change_weights(
     folder: Path, change: Callable[[dict[str, torch.Tensor]], Any], renews: bool = False
 ) -> None:
-    """`renews`: the weights name the dictionary and SentencePiece model that are there now."""
+    """Change the weights; `renews`: also store the hashes of the present text files in them."""
     path = folder / "model.safetensors"
     with safe_open(path, "pt") as stored:
         weights = {name: stored.get_tensor(name).clone() for name in stored.keys()}  # noqa: SIM118
@@ -88,79 +87,88 @@ EMBEDDINGS = "embed_tokens.weight"
 def quantise(
     weights: dict[str, torch.Tensor],
     scales: Callable[[torch.Tensor], torch.Tensor] | None,
-    **how: Any,
+    dtype: torch.dtype = torch.int8,
 ) -> None:
-    codes = weights[EMBEDDINGS] = torch.ones(
-        weights[EMBEDDINGS].shape, **{"dtype": torch.int8} | how
-    )
+    codes = torch.ones(weights[EMBEDDINGS].shape, dtype=dtype)
+    weights[EMBEDDINGS] = codes
     if scales:
         weights[f"{EMBEDDINGS}.scale"] = scales(codes)
 
 
-# The message on scales names their type and shape, and the type that is expected
+# The message about scales has their type and shape, and the expected type.
 ONE_A_ROW = r"scales .*\[.*\].* float32"
 WEIGHTS = {
-    "NaN": (lambda w: w[EMBEDDINGS].__setitem__((5, 2), float("nan")), "NaN"),
-    "infinity": (lambda w: w[EMBEDDINGS].__setitem__((5, 2), float("-inf")), "NaN"),
+    "NaN": (lambda weights: weights[EMBEDDINGS].__setitem__((5, 2), float("nan")), "NaN"),
+    "infinity": (lambda weights: weights[EMBEDDINGS].__setitem__((5, 2), float("-inf")), "NaN"),
     "int32": (
-        lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS].int()}),
+        lambda weights: weights.update({EMBEDDINGS: weights[EMBEDDINGS].int()}),
         "int32.* float32",
     ),
-    "bool": (lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS] > 0}), "bool.* float32"),
+    "bool": (
+        lambda weights: weights.update({EMBEDDINGS: weights[EMBEDDINGS] > 0}),
+        "bool.* float32",
+    ),
     "one dimension": (
-        lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS].flatten()}),
+        lambda weights: weights.update({EMBEDDINGS: weights[EMBEDDINGS].flatten()}),
         r"shape .*\[.*\[",
     ),
     "a row less": (
-        lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS][1:].clone()}),
+        lambda weights: weights.update({EMBEDDINGS: weights[EMBEDDINGS][1:].clone()}),
         r"shape .*\[.*\[",
     ),
-    "missing": (lambda w: w.pop(EMBEDDINGS), EMBEDDINGS),
-    "more": (lambda w: w.update(more=torch.ones(1)), r"\bmore\b"),
-    "none": (lambda w: w.clear(), ": 0 weights"),
+    "missing": (lambda weights: weights.pop(EMBEDDINGS), EMBEDDINGS),
+    "more": (lambda weights: weights.update(more=torch.ones(1)), r"\bmore\b"),
+    "none": (lambda weights: weights.clear(), ": 0 weights"),
     "scales of columns": (
-        lambda w: quantise(w, lambda codes: torch.ones(codes.shape[1])),
+        lambda weights: quantise(weights, lambda codes: torch.ones(codes.shape[1])),
         ONE_A_ROW,
     ),
-    "scales of cells": (lambda w: quantise(w, lambda codes: torch.ones(codes.shape)), ONE_A_ROW),
+    "scales of cells": (
+        lambda weights: quantise(weights, lambda codes: torch.ones(codes.shape)),
+        ONE_A_ROW,
+    ),
     "float64 scales": (
-        lambda w: quantise(w, lambda codes: torch.ones(len(codes), dtype=torch.float64)),
+        lambda weights: quantise(
+            weights, lambda codes: torch.ones(len(codes), dtype=torch.float64)
+        ),
         ONE_A_ROW,
     ),
     "int8 scales": (
-        lambda w: quantise(w, lambda codes: torch.ones(len(codes), dtype=torch.int8)),
+        lambda weights: quantise(weights, lambda codes: torch.ones(len(codes), dtype=torch.int8)),
         ONE_A_ROW,
     ),
     "NaN scales": (
-        lambda w: quantise(w, lambda codes: torch.full((len(codes),), float("nan"))),
+        lambda weights: quantise(weights, lambda codes: torch.full((len(codes),), float("nan"))),
         "NaN",
     ),
-    "no scales": (lambda w: quantise(w, None), "int8.* float32"),
+    "no scales": (lambda weights: quantise(weights, None), "int8.* float32"),
     "no scales of 4 bits": (
-        lambda w: quantise(w, None, dtype=torch.uint8),
+        lambda weights: quantise(weights, None, dtype=torch.uint8),
         "uint8.* float32",
     ),
     "4 bits of twice the width": (
-        lambda w: quantise(w, lambda codes: torch.ones(len(codes)), dtype=torch.uint8),
+        lambda weights: quantise(weights, lambda codes: torch.ones(len(codes)), dtype=torch.uint8),
         r"shape .*\[.*\[",
     ),
     "columns of 4 bits": (
-        lambda w: quantise(w, lambda codes: torch.ones(codes.shape[1]), dtype=torch.uint8),
+        lambda weights: quantise(
+            weights, lambda codes: torch.ones(codes.shape[1]), dtype=torch.uint8
+        ),
         ONE_A_ROW,
     ),
     "8-bit floats": (
-        lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS].to(torch.float8_e5m2)}),
+        lambda weights: weights.update({EMBEDDINGS: weights[EMBEDDINGS].to(torch.float8_e5m2)}),
         "F8_E5M2",
     ),
     "scales alone": (
-        lambda w: w.update({f"{EMBEDDINGS}.scale": torch.ones(3)}),
+        lambda weights: weights.update({f"{EMBEDDINGS}.scale": torch.ones(3)}),
         f"{EMBEDDINGS}.scale",
     ),
 }
 
 
 @pytest.mark.parametrize("name", WEIGHTS)
-def test_weights_that_are_no_weights_of_this_encoder_are_named(folder, name):
+def test_weights_that_do_not_fit_the_config_are_named(folder, name):
     change, message = WEIGHTS[name]
     change_weights(folder, change)
     with pytest.raises(InputError) as caught:
@@ -172,26 +180,24 @@ def test_weights_that_are_no_weights_of_this_encoder_are_named(folder, name):
 
 def test_weights_in_half_precision_are_read(folder):
     change_weights(
-        folder, lambda weights: weights.update({name: w.half() for name, w in weights.items()})
+        folder,
+        lambda weights: weights.update({name: value.half() for name, value in weights.items()}),
     )
     assert SentenceEncoder.from_pretrained(folder).encode(["one dog"]).any()
 
 
 @pytest.mark.parametrize(("dtype", "least"), [("int8", 0.9999), ("int4", 0.98)])
-def test_weights_in_few_bits_are_read(plain, tmp_path, dtype, least):
-    encoders = map(
-        SentenceEncoder.from_pretrained,
-        (small_model.save_as(plain, tmp_path / "small", dtype), plain),
-    )
-    found, expected = (encoder.encode(["one dog"], normalize=True) for encoder in encoders)
-    assert float((found * expected).sum()) > least
-    assert (found != expected).any()
+def test_weights_in_few_bits_give_close_vectors(plain, tmp_path, dtype, least):
+    small = small_model.save_as(plain, tmp_path / "small", dtype)
+    rounded = SentenceEncoder.from_pretrained(small).encode("one dog", normalize=True)
+    exact = SentenceEncoder.from_pretrained(plain).encode("one dog", normalize=True)
+    assert float(rounded @ exact) > least
+    assert (rounded != exact).any()
 
 
 def test_only_embeddings_of_pieces_have_4_bits(plain, tmp_path):
-    with safe_open(
-        small_model.save_as(plain, tmp_path / "small", "int4") / "model.safetensors", "np"
-    ) as stored:
+    small = small_model.save_as(plain, tmp_path / "small", "int4")
+    with safe_open(small / "model.safetensors", "np") as stored:
         types = {name: str(stored.get_tensor(name).dtype) for name in stored.keys()}  # noqa: SIM118
         entries, half = stored.get_tensor(EMBEDDINGS).shape
     assert [name for name, kind in types.items() if kind == "uint8"] == [EMBEDDINGS]
@@ -204,81 +210,79 @@ def test_an_odd_number_of_dimensions_stays_in_8_bits(tmp_path):
     plain = small_model.write_folder(
         tmp_path / "plain", num_layers=0, gated=True, embed_dim=5, num_heads=1
     )
-    small = [
-        small_model.save_as(plain, tmp_path / dtype, dtype) / "model.safetensors"
-        for dtype in ("int8", "int4")
-    ]
-    assert small[0].read_bytes() == small[1].read_bytes()
+    int8 = small_model.save_as(plain, tmp_path / "int8", "int8") / "model.safetensors"
+    int4 = small_model.save_as(plain, tmp_path / "int4", "int4") / "model.safetensors"
+    assert int8.read_bytes() == int4.read_bytes()
 
 
-ROWS = np.random.default_rng(0).normal(size=(40, 16)).astype(np.float32)
-for number, row in enumerate(
-    (0, 1, -3, 2 * np.eye(16)[0], -1e-30 * np.eye(16)[1], np.arange(16), 1e-45)
-):
-    ROWS[number] = row
-ROWS[7:9] *= np.array([[1e-38], [1e38]], dtype=np.float32)
+def rows_to_quantise() -> np.ndarray:
+    """Return random rows, and rows of zeros, of equal numbers, and of very small and large ones."""
+    rows = np.random.default_rng(0).normal(size=(40, 16)).astype(np.float32)
+    rows[0] = 0
+    rows[1] = 1
+    rows[2] = -3
+    rows[3] = 2 * np.eye(16)[0]
+    rows[4] = -1e-30 * np.eye(16)[1]
+    rows[5] = np.arange(16)
+    rows[6] = 1e-45
+    rows[7] *= np.float32(1e-38)
+    rows[8] *= np.float32(1e38)
+    return rows
 
 
-@pytest.mark.parametrize("row", range(len(ROWS)))
-def test_4_bits_are_those_that_are_computed_number_by_number(row):
-    """At the scale of the least squared error of those that are tried."""
-    numbers, (found, scales) = ROWS[row].tolist(), to_int4(ROWS)
-    scale, largest = float(scales[row]), max(map(abs, numbers)) / 7
+def test_4_bits_have_the_best_scale_that_is_tried():
+    rows = rows_to_quantise()
+    packed, scales = to_int4(rows)
+    for numbers, codes, scale in zip(rows.tolist(), packed, scales.tolist(), strict=True):
 
-    def error(scale):
-        return sum(
-            (number - scale * round(max(-7, min(7, number / scale)))) ** 2 for number in numbers
-        )
+        def quantised(scale, numbers=numbers):
+            return [round(max(-7, min(7, number / scale))) for number in numbers]
 
-    if largest > 1e-36:
-        tried = [share * largest for share in SCALE_SHARES]
-        assert min(abs(scale / each - 1) for each in tried) < 1e-6
-        assert error(scale) <= min(map(error, tried)) + 1e-6 * sum(number**2 for number in numbers)
-    expected = [round(max(-7, min(7, number / scale))) + 8 if scale else 8 for number in numbers]
-    assert [*(found[row] & 15), *(found[row] >> 4)] == expected  # low halves first
+        def squared_error(scale, numbers=numbers):
+            pairs = zip(numbers, quantised(scale), strict=True)
+            return sum((number - scale * code) ** 2 for number, code in pairs)
+
+        largest_scale = max(map(abs, numbers)) / 7
+        if largest_scale > 1e-36:
+            tried_scales = [share * largest_scale for share in SCALE_SHARES]
+            tolerance = 1e-6 * sum(number**2 for number in numbers)
+            assert min(abs(scale / tried - 1) for tried in tried_scales) < 1e-6
+            assert squared_error(scale) <= min(map(squared_error, tried_scales)) + tolerance
+        expected = [0] * 16 if scale == 0 else quantised(scale)
+        low_halves = codes & 15
+        high_halves = codes >> 4
+        assert [int(code) - 8 for code in (*low_halves, *high_halves)] == expected
 
 
-def test_4_bits_are_read_as_they_are_written(tmp_path):
-    """By both readers, and by one that takes byte by byte."""
+def test_numpy_and_torch_unpack_4_bits_alike(tmp_path):
     plain = small_model.write_folder(tmp_path / "plain", num_layers=0, gated=True)
     small = small_model.save_as(plain, tmp_path / "small", "int4")
     with safe_open(small / "model.safetensors", "np") as stored:
-        packed, scales = stored.get_tensor(EMBEDDINGS), stored.get_tensor(f"{EMBEDDINGS}.scale")
-    expected = np.array(
-        [
-            [*(byte % 16 - 8 for byte in row), *(byte // 16 - 8 for byte in row)]
-            for row in packed.tolist()
-        ]
-    )
-    expected = expected * scales[:, None]
+        packed = stored.get_tensor(EMBEDDINGS)
+        scales = stored.get_tensor(f"{EMBEDDINGS}.scale")
+    low_halves = packed.astype(int) % 16
+    high_halves = packed.astype(int) // 16
+    codes = np.concatenate([low_halves, high_halves], axis=1) - 8
+    expected = (codes * scales[:, None]).astype(np.float32)
     config = read_config(small)
-    np.testing.assert_array_equal(
-        read_bag(small, config)[0].weights[EMBEDDINGS], expected.astype(np.float32)
-    )
-    np.testing.assert_array_equal(
-        read_model(small, config)[0].embed_tokens.weight.detach(), expected.astype(np.float32)
-    )
+    bag, _ = read_bag(small, config)
+    network, _ = read_model(small, config)
+    np.testing.assert_array_equal(bag.weights[EMBEDDINGS], expected)
+    np.testing.assert_array_equal(network.embed_tokens.weight.detach(), expected)
 
 
-def test_every_verb_refuses_them(folder, tmp_path):
+def test_every_verb_refuses_weights_with_nan(folder, tmp_path):
     change_weights(folder, WEIGHTS["NaN"][0])
     (tmp_path / "text").write_text("one dog\n")
-    given = ("--model", folder, "--input", tmp_path / "text", "--output", tmp_path / "output")
-    for verb in ("embed", "index"):
-        refused(lxsr_here(verb, *given, check=False), EMBEDDINGS, "NaN")
-    done = lxsr_here(
-        "export", "onnx", "--model", folder, "--output", tmp_path / "output", check=False
-    )
-    refused(done, EMBEDDINGS, "NaN")
+    text = ("--input", tmp_path / "text")
+    model = ("--model", folder, "--output", tmp_path / "output")
+    for command in (("embed", *text), ("index", *text), ("export", "onnx")):
+        refused(lxsr_here(*command, *model, check=False), EMBEDDINGS, "NaN")
     assert not (tmp_path / "output").exists()
 
 
 SIZES = (
-    (
-        "embed_dim",
-        10**12,
-        r"embed_dim 1000000000000.*\b65,536",
-    ),
+    ("embed_dim", 10**12, r"embed_dim 1000000000000.*\b65,536"),
     ("embed_dim", 512.0, r"embed_dim 512\.0"),
     ("embed_dim", 65_536, "65536"),
     ("vocab_size", 0, "vocab_size 0"),
@@ -291,7 +295,7 @@ SIZES = (
     ("dropout", 1, "dropout 1 "),
     ("width", 3, "width"),
 )
-OF_THE_TRANSFORMER = (
+TRANSFORMER_SIZES = (
     ("gated", "no", "gated 'no'"),
     ("order_coefficients", 10**9, "order_coefficients 1000000000"),
     ("order_coefficients", 1000, "order"),
@@ -299,15 +303,11 @@ OF_THE_TRANSFORMER = (
     ("pooling", ["mean"], r"pooling \['mean'\]"),
     ("num_heads", 3, "num_heads 3"),
     ("max_positions", 10**9, "max_positions 1000000000"),
-    (
-        "max_positions",
-        41,
-        r"embed_positions\.weight .*\[40, 16\].*\[41, 16\]",
-    ),
+    ("max_positions", 41, r"embed_positions\.weight .*\[40, 16\].*\[41, 16\]"),
 )
 
 
-def refuses_size(folder, name, value, message, untrained=False):
+def assert_size_is_refused(folder, name, value, message, untrained=False):
     change_config(folder, "encoder", name, value=value)
     with pytest.raises(
         InputError, match=r"config\.json: |dict\.txt: |model\.safetensors: "
@@ -318,13 +318,13 @@ def refuses_size(folder, name, value, message, untrained=False):
 
 @pytest.mark.parametrize(("name", "value", "message"), SIZES)
 def test_hostile_sizes_are_refused_before_memory_is_taken(folder, name, value, message):
-    refuses_size(folder, name, value, message)
+    assert_size_is_refused(folder, name, value, message)
 
 
-@pytest.mark.parametrize(("name", "value", "message"), OF_THE_TRANSFORMER)
-def test_hostile_options_of_the_transformer(tmp_path, name, value, message):
+@pytest.mark.parametrize(("name", "value", "message"), TRANSFORMER_SIZES)
+def test_hostile_options_of_the_transformer_are_refused(tmp_path, name, value, message):
     folder = small_model.write_folder(tmp_path / "model")
-    refuses_size(folder, name, value, message, untrained=True)
+    assert_size_is_refused(folder, name, value, message, untrained=True)
 
 
 VALUES = [None, True, "no", -1, 0, 10**30, 0.5, float("nan"), [1], {"x": 1}, "\ud800"]
@@ -334,10 +334,10 @@ VALUES = [None, True, "no", -1, 0, 10**30, 0.5, float("nan"), [1], {"x": 1}, "\u
 @pytest.mark.parametrize(
     ("architecture", "part"), [("transformer", None), ("tlaser", "encoder"), ("laser", "encoder")]
 )
-def test_any_value_in_any_place_of_config_is_right_or_refused(tmp_path, architecture, part):
+def test_any_value_in_any_place_of_config_is_read_or_refused(tmp_path, architecture, part):
     folder = small_model.write_folder(tmp_path / "model", architecture)
     config = parse_json((folder / "config.json").read_text())
-    said = []
+    messages = []
     for place in places(config):
         if part not in (None, place[0]):
             continue
@@ -347,16 +347,14 @@ def test_any_value_in_any_place_of_config_is_right_or_refused(tmp_path, architec
                 encoder = SentenceEncoder.from_pretrained(folder, "cpu")
                 assert encoder.encode(["one dog"]).shape == (1, encoder.output_dim)
             except InputError as error:
-                said.append(str(error))
-    assert len(said) > 40
-    assert [
-        message
-        for message in said
-        if str(folder) not in message or len(message) > 500 + len(str(folder))
-    ] == []
+                messages.append(str(error))
+    assert len(messages) > 40
+    for message in messages:
+        assert str(folder) in message
+        assert len(message) <= 500 + len(str(folder)), message
 
 
-NO_CONFIGS = {
+INVALID_CONFIGS = {
     "empty": "",
     "number": "5",
     "list": "[]",
@@ -371,48 +369,45 @@ NO_CONFIGS = {
 }
 
 
-@pytest.mark.parametrize("text", NO_CONFIGS.values(), ids=NO_CONFIGS)
-def test_config_that_is_something_else(folder, text):
-    (folder / "config.json").write_text(text)
-    with pytest.raises(InputError, match=re.escape(str(folder / "config.json"))):
-        SentenceEncoder.from_pretrained(folder)
+def test_a_config_that_is_no_object_with_options_is_refused(folder):
+    path = folder / "config.json"
+    for name, text in INVALID_CONFIGS.items():
+        path.write_text(text)
+        with case(name), pytest.raises(InputError, match=re.escape(str(path))):
+            SentenceEncoder.from_pretrained(folder)
 
 
-def take_entries(folder, part):
-    lines = (folder / "dict.txt").read_text().splitlines(keepends=True)
-    (folder / "dict.txt").write_text("".join(lines[part]))
+def dictionary_lines(folder):
+    return (folder / "dict.txt").read_text().splitlines(keepends=True)
 
 
-reverse_dictionary = partial(take_entries, part=slice(None, None, -1))
-cut_dictionary = partial(take_entries, part=slice(-7))
+def reverse_dictionary(folder):
+    (folder / "dict.txt").write_text("".join(dictionary_lines(folder)[::-1]))
 
 
-def other_pieces(folder):
-    """Of the same text, but fewer: the dictionary has them all."""
-    other = small_model.write_pieces(folder.parent / "other", 60)
-    shutil.copy(other / "sentencepiece.model", folder)
+def cut_dictionary(folder):
+    (folder / "dict.txt").write_text("".join(dictionary_lines(folder)[:-7]))
 
 
-OTHER_TEXT = r".*model\.safetensors"
-# A change, whether the weights name the changed files, and the message
-TEXT_FILES = {
-    "reversed": (reverse_dictionary, False, rf"dict\.txt: {OTHER_TEXT}"),
-    "cut": (cut_dictionary, False, rf"dict\.txt: {OTHER_TEXT}"),
-    "pieces": (other_pieces, False, rf"sentencepiece\.model: {OTHER_TEXT}"),
-    "named, cut": (cut_dictionary, True, r"dict\.txt: \d+ entries.* \d+"),
-    "named, pieces": (
-        other_pieces,
-        True,
-        r"sentencepiece\.model: .*\b\d+ of the \d+ ",
-    ),
-}
+def replace_pieces(folder):
+    """Copy a model of the same text with fewer pieces, which are all in the dictionary."""
+    fewer_pieces = small_model.write_pieces(folder.parent / "fewer", 60)
+    shutil.copy(fewer_pieces / "sentencepiece.model", folder)
 
 
-@pytest.mark.parametrize("name", TEXT_FILES)
-def test_text_files_of_another_model(folder, name):
-    change, is_named, message = TEXT_FILES[name]
+@pytest.mark.parametrize(
+    ("change", "renews", "message"),
+    [
+        (reverse_dictionary, False, r"dict\.txt: .*model\.safetensors"),
+        (cut_dictionary, False, r"dict\.txt: .*model\.safetensors"),
+        (replace_pieces, False, r"sentencepiece\.model: .*model\.safetensors"),
+        (cut_dictionary, True, r"dict\.txt: \d+ entries.* \d+"),
+        (replace_pieces, True, r"sentencepiece\.model: .*\b\d+ of the \d+ "),
+    ],
+)
+def test_text_files_of_another_model_are_refused(folder, change, renews, message):
     change(folder)
-    change_weights(folder, lambda weights: None, renews=is_named)
+    change_weights(folder, lambda weights: None, renews=renews)
     with pytest.raises(InputError, match=message):
         SentenceEncoder.from_pretrained(folder)
 
@@ -420,7 +415,7 @@ def test_text_files_of_another_model(folder, name):
 @pytest.mark.parametrize(
     ("dtype", "number"), [("float16", 1e5), ("bfloat16", 3.4e38), ("float32", float("nan"))]
 )
-def test_numbers_that_a_precision_lacks_are_not_written(tmp_path, dtype, number):
+def test_weights_beyond_the_range_of_a_precision_are_not_written(tmp_path, dtype, number):
     data = small_model.write_pieces(tmp_path / "data")
     network = small_model.network(data)
     with torch.no_grad():
@@ -431,8 +426,7 @@ def test_numbers_that_a_precision_lacks_are_not_written(tmp_path, dtype, number)
     assert list(tmp_path.iterdir()) == [data]
 
 
-def test_an_embedding_that_is_no_number_is_named(tmp_path):
-    """Weights that are numbers, and too large together."""
+def test_a_sentence_whose_embedding_overflows_is_named(tmp_path):
     folder = small_model.write_folder(tmp_path / "model", num_layers=0, gated=True)
     change_weights(folder, lambda weights: weights[EMBEDDINGS].fill_(3e38))
     with pytest.raises(InputError, match=r"sentence 2, 'one dog': .*float32.* NaN"):
@@ -441,7 +435,7 @@ def test_an_embedding_that_is_no_number_is_named(tmp_path):
 
 @pytest.mark.slow
 def test_reading_a_folder_does_not_load_the_compiler_of_torch(tmp_path):
-    """It takes seconds, and to draw numbers for tensors without memory torch loads it."""
+    """torch loads it, for seconds, to draw numbers for meta tensors."""
     folders = [str(COMPATIBILITY / "best.model")]
     for architecture in ("transformer", "laser", "tlaser"):
         folders.append(str(small_model.write_folder(tmp_path / architecture, architecture)))
@@ -451,23 +445,19 @@ def test_reading_a_folder_does_not_load_the_compiler_of_torch(tmp_path):
     python(code)
 
 
-def test_a_sentencepiece_model_of_another_program(tmp_path):
-    """Pieces of a dictionary may be letters that the model does not know: fairseq-preprocess takes
-    all it reads.
-    """
+def test_a_dictionary_with_letters_unknown_to_the_sentencepiece_model_is_read(tmp_path):
+    """fairseq-preprocess writes every piece of the text into the dictionary."""
     folder = small_model.write_folder(tmp_path / "model")
     with open(folder / "dict.txt", "a", encoding="utf-8") as stream:
         stream.write("字 1\nmadeupword0000 0\n")
     change_weights(
         folder,
-        lambda w: w.update({EMBEDDINGS: torch.cat([w[EMBEDDINGS], torch.ones(2, 16)])}),
+        lambda weights: weights.update(
+            {EMBEDDINGS: torch.cat([weights[EMBEDDINGS], torch.ones(2, 16)])}
+        ),
         renews=True,
     )
-    change_config(
-        folder,
-        "encoder",
-        "vocab_size",
-        value=len((folder / "dict.txt").read_text().splitlines()) + 5,
-    )
+    vocab_size = len(dictionary_lines(folder)) + 5
+    change_config(folder, "encoder", "vocab_size", value=vocab_size)
     tokenizer = SentenceEncoder.from_pretrained(folder).tokenizer
     assert isinstance(tokenizer._processor, sentencepiece.SentencePieceProcessor)

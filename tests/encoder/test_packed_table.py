@@ -1,4 +1,4 @@
-"""A packed table has the numbers of the unpacked one to the last bit."""
+"""A packed table gives exactly the numbers of the unpacked table."""
 
 import pickle
 import re
@@ -43,7 +43,7 @@ def random_table(dtype: str, rows: int = 3000) -> PackedTable:
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
-def test_rows_are_equal_to_the_last_bit(dtype):
+def test_unpacked_rows_are_exact(dtype):
     table = random_table(dtype)
     expected = reference(table.codes, table.scales)
     rng = np.random.default_rng(2)
@@ -62,22 +62,26 @@ def test_threads_get_the_rows_that_they_ask_for():
     table = random_table("uint8", 20000)
     expected = reference(table.codes, table.scales)
 
-    def is_right(seed: int) -> bool:
+    def rows_are_exact(seed: int) -> bool:
         ids = np.random.default_rng(seed).integers(0, len(expected), 500)
         rows, places = table.unpack(ids)
         return np.array_equal(rows[places], expected[ids])
 
     with ThreadPoolExecutor(8) as pool:
-        assert all(pool.map(is_right, range(100)))
+        assert all(pool.map(rows_are_exact, range(100)))
 
 
 @pytest.mark.parametrize(("scale", "expected"), [(1, True), (1e38, False), (np.nan, False)])
-def test_numbers_that_are_not_finite(scale, expected):
+def test_isfinite_checks_the_products_of_codes_and_scales(scale, expected):
     codes = np.full((2, 3), 7, np.int8)
     table = PackedTable(codes, np.array([1, scale], np.float32))
     assert table.isfinite().all() == expected
-    # The product with the code is finite, although that with the largest code is not.
-    assert PackedTable(codes * 0 + 1, np.array([1, 1e37], np.float32)).isfinite().all()
+
+
+def test_isfinite_checks_codes_that_are_in_the_table():
+    # 1 * 1e37 is finite in float32; with the largest code, 127 * 1e37 would not be.
+    codes = np.ones((2, 3), np.int8)
+    assert PackedTable(codes, np.array([1, 1e37], np.float32)).isfinite().all()
 
 
 def test_rows_are_divided_after_they_are_scaled():
@@ -92,7 +96,7 @@ def test_rows_are_divided_after_they_are_scaled():
     )
 
 
-def test_embeddings_are_those_of_the_unpacked_table(packaged):
+def test_embeddings_equal_those_of_the_unpacked_table(packaged):
     config = read_config(MODEL)
     weights = read_weights(MODEL, config)
     plain = SentenceEncoder(Bag(packaged.size, weights), packaged.tokenizer, config)
@@ -120,7 +124,7 @@ def test_the_first_sentence_unpacks_few_rows():
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_memory_to_the_first_vector():
+def test_the_first_vector_takes_less_than_200_megabytes_of_memory():
     code = (
         "import fairseq_lxsr\n"
         "encoder = fairseq_lxsr.SentenceEncoder.from_pretrained('lxsr-static')\n"
@@ -132,7 +136,7 @@ def test_memory_to_the_first_vector():
     assert int(peak) * 1024 < 200e6
 
 
-def test_weights_stay_packed_when_they_are_read():
+def test_reading_the_weights_does_not_unpack_them():
     weights = read_packed_weights(MODEL, read_config(MODEL))
     assert isinstance(weights[TABLE], PackedTable)
     assert weights[TABLE].codes.nbytes < 24e6

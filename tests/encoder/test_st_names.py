@@ -19,19 +19,20 @@ def encoder():
     return SentenceEncoder.from_pretrained(FOLDER)
 
 
-def test_one_text_gives_one_vector(encoder):
+def test_a_single_text_gives_a_single_vector(encoder):
     rows = encoder.encode(TEXTS)
-    for one in (TEXTS[1], np.str_(TEXTS[1])):
-        np.testing.assert_allclose(encoder.encode(one), rows[1], atol=1e-6)
+    for text in (TEXTS[1], np.str_(TEXTS[1])):
+        np.testing.assert_allclose(encoder.encode(text), rows[1], atol=1e-6)
     assert encoder.encode("").shape == (8,)
     assert encoder.encode("a", normalize=True, truncate_dim=4).shape == (4,)
-    for query in (encoder.encode_query, encoder.encode_document):
-        np.testing.assert_array_equal(query(TEXTS, batch_size=2), rows)
-        assert query(TEXTS[0]).shape == (8,)
+    for encode in (encoder.encode_query, encoder.encode_document):
+        np.testing.assert_array_equal(encode(TEXTS, batch_size=2), rows)
+        assert encode(TEXTS[0]).shape == (8,)
 
 
-def test_options_by_their_names(encoder):
-    rows, unit = encoder.encode(TEXTS), encoder.encode(TEXTS, normalize=True)
+def test_encode_accepts_the_options_of_sentence_transformers(encoder):
+    rows = encoder.encode(TEXTS)
+    unit = encoder.encode(TEXTS, normalize=True)
     np.testing.assert_array_equal(encoder.encode(sentences=TEXTS, normalize_embeddings=True), unit)
     np.testing.assert_array_equal(
         encoder.encode(TEXTS, 32, show_progress_bar=None, convert_to_numpy=True), rows
@@ -55,16 +56,16 @@ def test_options_by_their_names(encoder):
 
 
 @pytest.mark.parametrize("precision", ["binary", "ubinary"])
-def test_bits_are_those_of_sentence_transformers(encoder, precision):
+def test_bits_equal_those_of_sentence_transformers(encoder, precision):
     quantization = pytest.importorskip("sentence_transformers.util")
     expected = quantization.quantize_embeddings(encoder.encode(TEXTS), precision)
-    found = encoder.encode(TEXTS, precision=precision)
-    np.testing.assert_array_equal(found, expected)
-    assert found.dtype == expected.dtype
+    codes = encoder.encode(TEXTS, precision=precision)
+    np.testing.assert_array_equal(codes, expected)
+    assert codes.dtype == expected.dtype
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"normalize_embeddings": "yes"}, "normalize_embeddings is 'yes'"),
         ({"show_progress_bar": 1}, "show_progress_bar is 1"),
@@ -78,18 +79,19 @@ def test_bits_are_those_of_sentence_transformers(encoder, precision):
         ({"sentences": ["b"]}, "sentences.* texts"),
     ],
 )
-def test_wrong_values_are_refused_by_the_name_that_was_given(encoder, options, said):
-    with pytest.raises(InputError, match=said):
+def test_invalid_values_are_refused_under_the_name_that_the_caller_used(encoder, options, message):
+    with pytest.raises(InputError, match=message):
         encoder.encode(["a"], **options)
 
 
-def test_a_name_of_nobody_is_an_error_of_python(encoder):
+def test_an_unknown_option_is_a_type_error(encoder):
     with pytest.raises(TypeError, match="normalise"):
         encoder.encode(["a"], normalise=True)
 
 
-def test_texts_of_tables(encoder):
-    pandas, arrow = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
+def test_texts_are_lists_arrays_or_columns_of_strings(encoder):
+    pandas = pytest.importorskip("pandas")
+    arrow = pytest.importorskip("pyarrow")
     rows = encoder.encode(TEXTS)
     for texts in (
         pandas.Series(TEXTS),
@@ -101,7 +103,7 @@ def test_texts_of_tables(encoder):
         tuple(TEXTS),
     ):
         np.testing.assert_array_equal(encoder.encode(texts), rows)
-    for wrong, said in (
+    for wrong, message in (
         (pandas.Series(["a", None, "b"]), r"texts\[1\] is (None|nan)"),
         (["a", float("nan")], r"texts\[1\] is nan"),
         ([None], r"texts\[0\] is None"),
@@ -120,13 +122,13 @@ def test_texts_of_tables(encoder):
         (b"a dog", r"bytes.*b'a dog'"),
         (None, r"texts is .*None"),
     ):
-        with pytest.raises(InputError, match=said):
+        with pytest.raises(InputError, match=message):
             encoder.encode(wrong)
     with pytest.raises(InputError, match="str 'a dog'"):
         encoder.split("a dog")
 
 
-def test_similarity(encoder):
+def test_similarity_is_the_cosine(encoder):
     rows = encoder.encode(TEXTS)
     unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     np.testing.assert_allclose(encoder.similarity(rows, rows[:2]), unit @ unit[:2].T, atol=1e-6)
@@ -145,42 +147,44 @@ def test_similarity(encoder):
         encoder.similarity_pairwise(rows, rows[:2])
 
 
-def test_pieces_of_texts(encoder):
-    found = encoder.tokenize(["One red dog.", "", "Two"])
+def test_tokenize_pads_the_ids_of_split(encoder):
+    features = encoder.tokenize(["One red dog.", "", "Two"])
     ids, lengths = encoder.split(["One red dog.", "", "Two"])
-    assert found["attention_mask"].sum(1).tolist() == lengths.tolist()
-    np.testing.assert_array_equal(found["input_ids"][found["attention_mask"] == 1], ids)
-    assert (found["input_ids"][found["attention_mask"] == 0] == encoder.size.padding_idx).all()
+    assert features["attention_mask"].sum(1).tolist() == lengths.tolist()
+    is_piece = features["attention_mask"] == 1
+    np.testing.assert_array_equal(features["input_ids"][is_piece], ids)
+    assert (features["input_ids"][~is_piece] == encoder.size.padding_idx).all()
     np.testing.assert_array_equal(
-        encoder.tokenize("One red dog.")["input_ids"], found["input_ids"][:1]
+        encoder.tokenize("One red dog.")["input_ids"], features["input_ids"][:1]
     )
     assert encoder.get_sentence_embedding_dimension() == encoder.get_embedding_dimension() == 8
 
 
-def test_the_limit_of_pieces(encoder):
-    text, before = " ".join(TEXTS * 5), encoder.fingerprint
+def test_max_seq_length_limits_the_pieces_of_a_text(encoder):
+    text = " ".join(TEXTS * 5)
+    fingerprint = encoder.fingerprint
     whole = encoder.encode(text)
     assert encoder.max_seq_length is None
     encoder.max_seq_length = 5
     assert encoder.max_seq_length == len(encoder.split([text])[0]) == 5
     assert not np.allclose(encoder.encode(text), whole)
-    assert encoder.fingerprint == f"{before}-max5"
+    assert encoder.fingerprint == f"{fingerprint}-max5"
     assert pickle.loads(pickle.dumps(encoder)).max_seq_length == 5
     for wrong in (0, "5", 2.0, True, -1):
         with pytest.raises(InputError, match=r"max_seq_length .*1 or more"):
             encoder.max_seq_length = wrong
     encoder.max_seq_length = None
     np.testing.assert_array_equal(encoder.encode(text), whole)
-    assert encoder.fingerprint == before
+    assert encoder.fingerprint == fingerprint
 
 
-def test_save(encoder, tmp_path):
+def test_save_replaces_a_model_folder_and_refuses_any_other(encoder, tmp_path):
     encoder.save(tmp_path / "copy")
-    encoder.save_pretrained(tmp_path / "copy")  # over one of ours
-    again = SentenceEncoder.from_pretrained(tmp_path / "copy")
-    assert again.fingerprint == encoder.fingerprint
-    np.testing.assert_array_equal(again.encode(TEXTS), encoder.encode(TEXTS))
-    again.save(tmp_path / "copy")
+    encoder.save_pretrained(tmp_path / "copy")
+    copy = SentenceEncoder.from_pretrained(tmp_path / "copy")
+    assert copy.fingerprint == encoder.fingerprint
+    np.testing.assert_array_equal(copy.encode(TEXTS), encoder.encode(TEXTS))
+    copy.save(tmp_path / "copy")
     assert contents(tmp_path / "copy").items() <= contents(FOLDER).items()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine.txt").write_text("x")
@@ -190,19 +194,21 @@ def test_save(encoder, tmp_path):
         SentenceEncoder.from_pretrained(FOLDER, untrained=True).save(tmp_path / "random")
 
 
-def test_what_it_says_of_itself(encoder, tmp_path):
+def test_repr_names_the_folder_languages_and_sizes(encoder, tmp_path):
     text = repr(encoder)
     assert text.startswith("SentenceEncoder('best.model': en fr; 8 wide, 90 pieces, ")
     assert f"{encoder.parameters:,} parameters" in text
     assert "untrained" in repr(SentenceEncoder.from_pretrained(FOLDER, untrained=True))
-    layers = SentenceEncoder.from_pretrained(small_model.write_folder(tmp_path / "layers"))
-    assert f"{sum(value.size for value in layers.weights.values()):,} parameters" in repr(layers)
+    layered = SentenceEncoder.from_pretrained(small_model.write_folder(tmp_path / "layers"))
+    parameters = sum(value.size for value in layered.weights.values())
+    assert f"{parameters:,} parameters" in repr(layered)
 
 
-def test_cosines_of_extreme_lengths_and_of_codes(encoder):
+def test_similarity_takes_vectors_of_any_length_but_no_codes_and_no_nan(encoder):
     for length in (1e20, 1e-25):
-        for found in (encoder.similarity, encoder.similarity_pairwise):
-            np.testing.assert_allclose(found(np.full(8, length), np.full(8, 1.0)), 1, atol=1e-6)
+        for similarity in (encoder.similarity, encoder.similarity_pairwise):
+            cosine = similarity(np.full(8, length), np.full(8, 1.0))
+            np.testing.assert_allclose(cosine, 1, atol=1e-6)
     for precision in ("binary", "ubinary"):
         with pytest.raises(InputError, match=r"second.* u?int8"):
             encoder.similarity(encoder.encode(TEXTS), encoder.encode(TEXTS, precision=precision))
@@ -212,7 +218,7 @@ def test_cosines_of_extreme_lengths_and_of_codes(encoder):
         encoder.encode(TEXTS, precision="binary", output_dtype="binary")
 
 
-def test_a_name_or_a_folder_in_the_place_of_a_network(encoder):
+def test_the_constructor_takes_a_folder_in_place_of_a_network(encoder):
     rows = encoder.encode(TEXTS)
     for model in (FOLDER, str(FOLDER)):
         opened = SentenceEncoder(model)
@@ -224,7 +230,7 @@ def test_a_name_or_a_folder_in_the_place_of_a_network(encoder):
         SentenceEncoder(str(FOLDER), encoder.tokenizer)
 
 
-def test_languages_of_the_training_text(encoder):
+def test_languages_are_those_of_the_training_pairs(encoder):
     assert encoder.languages == ["en", "fr"]
     encoder.config = {"training": {"pairs": {"en-fr": 2}, "lang_pairs": "de-en, en-it"}}
     assert encoder.languages == ["de", "en", "fr", "it"]

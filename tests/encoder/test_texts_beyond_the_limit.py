@@ -1,4 +1,4 @@
-"""A model without layers reads all of a text, whichever way it is asked; others say what they cut."""
+"""A model without layers reads the whole of a long text; a model with layers reports what it cuts."""
 
 import logging
 import tracemalloc
@@ -27,11 +27,11 @@ def bag(request, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def layers(tmp_path_factory):
+def transformer(tmp_path_factory):
     return model(tmp_path_factory.mktemp("layers") / "m", num_layers=1)
 
 
-def test_without_layers_all_of_a_text_is_read(bag):
+def test_a_model_without_layers_reads_the_whole_text(bag):
     encoder = SentenceEncoder.from_pretrained(bag)
     assert encoder.max_seq_length is None
     ids, lengths = encoder.split([LONG])
@@ -50,7 +50,7 @@ def test_without_layers_all_of_a_text_is_read(bag):
     np.testing.assert_allclose(unit_vectors(str(bag), [LONG])[0], unit, atol=1e-6)
 
 
-def test_a_limit_that_is_set_gives_the_vectors_of_earlier_versions(bag):
+def test_max_seq_length_limits_the_text_and_changes_the_fingerprint(bag):
     encoder = SentenceEncoder.from_pretrained(bag)
     whole = encoder.encode(LONG)
     encoder.max_seq_length = LIMIT
@@ -58,7 +58,7 @@ def test_a_limit_that_is_set_gives_the_vectors_of_earlier_versions(bag):
     assert not np.allclose(encoder.encode(LONG), whole)
 
 
-def test_a_long_text_is_read_in_blocks(bag, monkeypatch):
+def test_reading_in_blocks_gives_the_same_vectors(bag, monkeypatch):
     encoder = SentenceEncoder.from_pretrained(bag)
     texts = [LONG, "the dog", LONG[:200], LONG]
     expected = encoder.encode(texts)
@@ -66,7 +66,7 @@ def test_a_long_text_is_read_in_blocks(bag, monkeypatch):
     np.testing.assert_allclose(encoder.encode(texts), expected, atol=1e-5)
 
 
-def test_the_memory_of_a_very_long_text(tmp_path):
+def test_a_very_long_text_takes_less_memory_than_all_its_rows(tmp_path):
     folder = model(tmp_path / "m", gated=True, num_layers=0, embed_dim=64, num_heads=1)
     encoder = SentenceEncoder.from_pretrained(folder)
     text = "the dog sees " * 30_000
@@ -80,8 +80,8 @@ def test_the_memory_of_a_very_long_text(tmp_path):
     assert peak < pieces * 64 * 4
 
 
-def test_models_with_layers_say_what_they_cut(layers, tmp_path, caplog):
-    encoder = SentenceEncoder.from_pretrained(layers, "cpu")
+def test_a_model_with_layers_warns_and_counts_truncated_texts(transformer, tmp_path, caplog):
+    encoder = SentenceEncoder.from_pretrained(transformer, "cpu")
     with caplog.at_level(logging.WARNING):
         cut = encoder.encode([LONG, "the dog"])
         assert f"1 of 2 texts were truncated to {LIMIT} word pieces" in caplog.text
@@ -90,21 +90,21 @@ def test_models_with_layers_say_what_they_cut(layers, tmp_path, caplog):
         encoder.encode([LONG], on_long="split-mean")
         encoder.encode([LONG], counts=Counter())
         assert not caplog.text
-    np.testing.assert_allclose(unit_vectors(str(layers), [LONG])[0], unit(cut[0]), atol=1e-5)
+    np.testing.assert_allclose(unit_vectors(str(transformer), [LONG])[0], unit(cut[0]), atol=1e-5)
 
     text = tmp_path / "text"
     text.write_text(f"{LONG}\nthe dog\n{LONG} a\n", encoding="utf-8")
     index = tmp_path / "index"
     device = ("--device", "cpu")
     done = lxsr_here(
-        "index", "--model", layers, "--input", text, "--output", index, "--plain", *device
+        "index", "--model", transformer, "--input", text, "--output", index, "--plain", *device
     )
     assert "truncated: 2" in done.stderr
     done = lxsr_here("search", "--index", index, LONG, *device)
     assert "truncated: 1" in done.stderr
-    pairs = (tmp_path / "pairs").with_suffix(".tsv")
+    pairs = tmp_path / "pairs.tsv"
     mining = ("--source", text, "--target", text, "--output", pairs, "--k", 1)
-    assert "truncated: 2" in lxsr_here("mine", "--model", layers, *mining, *device).stderr
+    assert "truncated: 2" in lxsr_here("mine", "--model", transformer, *mining, *device).stderr
 
 
 def unit(vector):

@@ -1,6 +1,4 @@
-"""MLDoc, titles and XNLI on files worked out by hand (golden/README.md), and the means over
-languages.
-"""
+"""MLDoc, titles and XNLI on files whose results are known by hand (golden/README.md)."""
 
 from dataclasses import replace
 
@@ -20,27 +18,28 @@ from fairseq_lxsr.evaluation.tables import report_scores, transfer_means
 
 PROTOCOLS = {"mldoc": MLDoc, "titles": Titles}
 LINEAR = documents.DOCUMENT_CLASSIFIERS["mldoc"]["linear"]
-XY = {"x": [1.0, 0.0], "y": [0.0, 1.0]}
+# Vectors of the two texts that most tests classify.
+VECTORS = {"x": [1.0, 0.0], "y": [0.0, 1.0]}
 
 
 def protocol(langs=("en",), data=GOLDEN / "mldoc", kind=MLDoc, **options):
     return kind(data=str(data), langs=langs, **options)
 
 
-def measured(one, config, vectors=None):
-    """The scores of a protocol whose classifier has other options."""
-    return one.scores(one.texts(), vectors or Vectors(), config)
+def scores_with(config, protocol, vectors=None):
+    """Return the scores of a protocol with a configuration of its classifier."""
+    return protocol.scores(protocol.texts(), vectors or Vectors(), config)
 
 
 @pytest.mark.parametrize(
     ("name", "classifier"), [("mldoc", "mlp"), ("mldoc", "linear"), ("titles", "mlp")]
 )
-def test_golden_documents(name, classifier):
+def test_golden_values_of_documents(name, classifier):
     config = replace(
         documents.DOCUMENT_CLASSIFIERS[name][classifier], epochs=150, seeds=2, learning_rate=0.05
     )
     config = replace(config, dropout=0, input_dropout=0, l2=config.l2[:2])
-    scores = measured(protocol(("en", "fr"), kind=PROTOCOLS[name]), config)
+    scores = scores_with(config, protocol(("en", "fr"), kind=PROTOCOLS[name]))
     accuracies = {score.task: score.values["accuracy"] for score in scores}
     assert accuracies == {"en->en": 100, "en->fr": 75, "fr->en": 0, "fr->fr": 25}
     assert scores[1].values["macro F1"] == pytest.approx(100 * (4 / 5 + 2 / 3) / 2)
@@ -53,11 +52,11 @@ def test_golden_documents(name, classifier):
 
 def test_the_text_of_a_task_does_not_depend_on_the_other_tasks():
     config = replace(LINEAR, epochs=2, seeds=1)
-    both = measured(protocol(("en", "fr")), config)
-    one = measured(protocol(("fr",), train_langs=("en",)), config)
-    assert [score.task for score in one] == ["en->fr"]
-    assert one[0].comparable == next(score for score in both if score.task == "en->fr").comparable
-    assert one[0].comparable != both[0].comparable
+    all_scores = {score.task: score for score in scores_with(config, protocol(("en", "fr")))}
+    [score] = scores_with(config, protocol(("fr",), train_langs=("en",)))
+    assert score.task == "en->fr"
+    assert score.comparable == all_scores["en->fr"].comparable
+    assert score.comparable != all_scores["en->en"].comparable
 
 
 @pytest.mark.parametrize(
@@ -71,58 +70,62 @@ def test_the_text_of_a_task_does_not_depend_on_the_other_tasks():
         ("Apple Inc .", "Apple Inc ."),
     ],
 )
-def test_copyright_of_reuters(document, expected):
-    found = documents.without_copyright(
-        documents.Labelled(Text([document], "en", "en.test"), ["C"])
-    )
-    assert list(found.text.lines) == [expected]
-    assert (found.labels, found.text.file) == (["C"], "en.test")
+def test_the_copyright_of_reuters_is_removed(document, expected):
+    labelled = documents.Labelled(Text([document], "en", "en.test"), ["C"])
+    stripped = documents.without_copyright(labelled)
+    assert list(stripped.text.lines) == [expected]
+    assert (stripped.labels, stripped.text.file) == (["C"], "en.test")
 
 
-def test_documents_without_copyright_are_another_text(tmp_path):
+def test_stripped_copyright_and_ties_are_in_the_signature(tmp_path):
     for name in ("en.train", "en.dev", "en.test"):
         (tmp_path / name).write_text("a\tx(c) Reuters Limited 1996.\nb\ty\n")
-    vectors = Vectors(dict(XY))  # and none of what was to be stripped
+    # The text with its copyright has no vector yet.
+    vectors = Vectors(dict(VECTORS))
     config = replace(LINEAR, epochs=2, seeds=1, ties="last")
-    [score] = measured(protocol(data=tmp_path, strip_copyright=True), config, vectors)
+    [score] = scores_with(config, protocol(data=tmp_path, strip_copyright=True), vectors)
     assert score.signature.startswith("mldoc|copyright:stripped|classes:2|")
     assert "|seeds:1|ties:last|" in score.signature
     vectors.vectors["x(c) Reuters Limited 1996."] = [1.0, 0.0]
-    [plain] = measured(protocol(data=tmp_path), replace(config, ties="first"), vectors)
+    [plain] = scores_with(replace(config, ties="first"), protocol(data=tmp_path), vectors)
     assert "copyright" not in plain.signature
     assert "ties" not in plain.signature
     assert plain.settings["text"] != score.settings["text"]
 
 
 @pytest.mark.parametrize("preset", ["laser", "wang"])
-def test_golden_xnli(preset):
+def test_golden_values_of_xnli(preset):
     config = replace(xnli.NLI_CLASSIFIERS[preset], epochs=40, batch_size=8)
-    scores = measured(
-        xnli.Xnli(data=str(GOLDEN / "xnli"), langs=("en", "fr"), preset=preset), config
-    )
+    protocol = xnli.Xnli(data=str(GOLDEN / "xnli"), langs=("en", "fr"), preset=preset)
+    scores = scores_with(config, protocol)
     accuracies = {score.task: score.values["accuracy"] for score in scores}
     assert accuracies == pytest.approx({"en->en": 100, "en->fr": 100 * 11 / 12})
     assert scores[0].settings["norm"] == ("l2-sentence" if preset == "laser" else "none")
 
 
-def test_features_f1_and_means():
+def test_features_of_xnli_are_both_vectors_their_distance_and_their_product():
     features = xnli.nli_features(np.array([[1.0, 2.0]]), np.array([[3.0, -1.0]]))
     np.testing.assert_array_equal(features, [[1, 2, 3, -1, 2, 3, 3, -2]])
     assert features.dtype == np.float32
+
+
+def test_macro_f1_is_that_of_scikit_learn():
     rng = np.random.default_rng(0)
-    gold, predicted = rng.integers(0, 5, 200), rng.integers(0, 4, 200)
-    assert macro_f1(predicted, gold) == pytest.approx(
-        100 * f1_score(gold, predicted, average="macro")
-    )
-    scores = [
-        Score("mldoc", f"en->{x}", {"accuracy": v}, {})
-        for x, v in (("en", 90.0), ("de", 70.0), ("fr", 80.0))
-    ]
-    assert transfer_means(scores) == {"same": 90, "cross": 75, "all": 80}
-    assert transfer_means(scores[1:]) == {"cross": 75, "all": 75}
+    gold = rng.integers(0, 5, 200)
+    predicted = rng.integers(0, 4, 200)
+    expected = 100 * f1_score(gold, predicted, average="macro")
+    assert macro_f1(predicted, gold) == pytest.approx(expected)
 
 
-def test_published_xnli_files(tmp_path):
+def test_means_over_the_same_and_over_other_languages():
+    english = Score("mldoc", "en->en", {"accuracy": 90.0}, {})
+    german = Score("mldoc", "en->de", {"accuracy": 70.0}, {})
+    french = Score("mldoc", "en->fr", {"accuracy": 80.0}, {})
+    assert transfer_means([english, german, french]) == {"same": 90, "cross": 75, "all": 80}
+    assert transfer_means([german, french]) == {"cross": 75, "all": 75}
+
+
+def test_published_xnli_files_are_read(tmp_path):
     header = "language\tgold_label\tpairID\tsentence1\tsentence2\n"
     rows = "fr\tneutral\t1\tun\tdeux\nen\tentailment\t1\tone\ttwo\nfr\t-\t2\tx\ty\nfr\tcontradiction\t3\ta\tb\n"
     (tmp_path / "xnli.test.tsv").write_text(header + rows)
@@ -148,31 +151,32 @@ def test_published_xnli_files(tmp_path):
 
 
 @pytest.mark.parametrize("layout", ["{lang}.{part}.tsv", "{lang}/{part}", "{part}.{lang}"])
-def test_layouts(tmp_path, layout):
+def test_documents_are_read_in_several_layouts(tmp_path, layout):
     for part, name in (("train", "train"), ("dev", "val"), ("test", "test")):
         path = tmp_path / layout.format(lang="en", part=name)
         path.parent.mkdir(exist_ok=True)
         path.write_text(f"yes\t{part} text\twith a tab\n")
-    found = documents.read_language(str(tmp_path), "en", learn=True)
-    assert {part: list(labelled.text.lines) for part, labelled in found.items()} == {
-        part: [f"{part} text\twith a tab"] for part in ("train", "dev", "test")
-    }
+    parts = documents.read_language(str(tmp_path), "en", learn=True)
+    assert parts.keys() == {"train", "dev", "test"}
+    for part, labelled in parts.items():
+        assert list(labelled.text.lines) == [f"{part} text\twith a tab"]
 
 
-def test_a_language_that_is_not_tested_needs_no_test_and_without_dev_every_tenth_line_is_held_out(
-    tmp_path,
-):
+def test_a_language_that_is_not_tested_needs_no_test_file(tmp_path):
     for name in ("en.train", "en.dev", "fr.test"):
         (tmp_path / name).write_text("a\tx\nb\ty\n")
-    scores = measured(protocol(("fr",), tmp_path, train_langs=("en",)), LINEAR, Vectors(XY))
-    assert [score.task for score in scores] == ["en->fr"]
-    (tmp_path / "en.dev").unlink()
-    (tmp_path / "en.train").write_text("".join(f"yes\ttext {i}\n" for i in range(25)))
+    one_way = protocol(("fr",), tmp_path, train_langs=("en",))
+    [score] = scores_with(LINEAR, one_way, Vectors(VECTORS))
+    assert score.task == "en->fr"
+
+
+def test_without_a_dev_file_every_tenth_line_of_train_is_held_out(tmp_path):
+    (tmp_path / "en.train").write_text("".join(f"yes\ttext {number}\n" for number in range(25)))
     (tmp_path / "en.test").write_text("yes\ttext\n")
-    found = documents.read_language(str(tmp_path), "en", learn=True)
-    assert list(found["dev"].text.lines) == ["text 9", "text 19"]
-    assert found["dev"].text.rows.tolist() == [9, 19]
-    assert len(found["train"].labels) == 23
+    parts = documents.read_language(str(tmp_path), "en", learn=True)
+    assert list(parts["dev"].text.lines) == ["text 9", "text 19"]
+    assert parts["dev"].text.rows.tolist() == [9, 19]
+    assert len(parts["train"].labels) == 23
 
 
 @pytest.mark.parametrize(
@@ -189,40 +193,45 @@ def test_a_language_that_is_not_tested_needs_no_test_and_without_dev_every_tenth
         ({"en.train": "a\tx\na\ty\n", "en.dev": "a\tx\n", "en.test": "a\tx\n"}, "class"),
     ],
 )
-def test_files_that_do_not_fit_are_refused(tmp_path, files, message):
+def test_missing_and_invalid_files_of_documents_are_refused(tmp_path, files, message):
     for name, content in files.items():
         (tmp_path / name).write_text(content)
     with pytest.raises(InputError, match=message):
-        measured(protocol(data=tmp_path), LINEAR, Vectors(XY))
+        scores_with(LINEAR, protocol(data=tmp_path), Vectors(VECTORS))
 
 
-@pytest.mark.parametrize("protocol", ["mldoc", "titles", "xnli"])
-def test_text_is_found_before_the_encoder_is_loaded(tmp_path, protocol):
-    data = GOLDEN / ("xnli" if protocol == "xnli" else "mldoc")
-    command = ("eval", protocol, "--model", tmp_path / "none", "--langs", "en")
+@pytest.mark.parametrize(
+    ("name", "data"), [("mldoc", "mldoc"), ("titles", "mldoc"), ("xnli", "xnli")]
+)
+def test_text_is_read_before_the_model(tmp_path, name, data):
+    data = GOLDEN / data
+    command = ("eval", name, "--model", tmp_path / "none", "--langs", "en")
     refused(lxsr_here(*command, "--data", tmp_path, check=False), f"{tmp_path}: ")
     refused(lxsr_here(*command, "--data", data, check=False), tmp_path / "none")
 
 
-class Beginnings:
+class OneCharacter:
     """Stands for a model that reads one character: the whole text only with split-mean."""
 
-    fingerprint, output_dim = "beginnings", 2
+    fingerprint = "one character"
+    output_dim = 2
 
     def encode(self, text, counts, on_long="cut"):
         counts.update(long=sum(len(line) > 1 for line in text))
-        read = [line if on_long == "split-mean" else line[:1] for line in text]
-        return np.array([[1.0, line.count("b")] for line in read], np.float32)
+        rows = []
+        for line in text:
+            part = line if on_long == "split-mean" else line[:1]
+            rows.append([1.0, part.count("b")])
+        return np.array(rows, np.float32)
 
 
 @pytest.mark.parametrize(("on_long", "accuracy"), [("split-mean", 100), ("cut", 50)])
-def test_documents_that_differ_only_late(tmp_path, on_long, accuracy):
+def test_on_long_decides_how_much_of_a_document_is_read(tmp_path, on_long, accuracy):
     for part in ("train", "dev", "test"):
         (tmp_path / f"en.{part}").write_text("0\taa\n1\tab\n" * 4)
-    one = protocol(
-        data=tmp_path, on_long=on_long, classifier="linear", ties="first", epochs=600, seeds=1
-    )
-    [[score]] = one.plan().measure(ModelFolder(Beginnings()))
+    options = {"classifier": "linear", "ties": "first", "epochs": 600, "seeds": 1}
+    plan = protocol(data=tmp_path, on_long=on_long, **options).plan()
+    [[score]] = plan.measure(ModelFolder(OneCharacter()))
     assert score.values["accuracy"] == accuracy
     assert f"|long:{on_long}-24|" in score.signature
     assert protocol(data=tmp_path).on_long == "split-mean"

@@ -1,6 +1,4 @@
-"""examples/pretrained/average.py: means of weights, also of trainings whose units mean other
-things.
-"""
+"""examples/pretrained/average.py: means of weights, also of trainings with rotated vectors."""
 
 import pytest
 import torch
@@ -8,7 +6,8 @@ from conftest import ROOT, load_script, main_here, refused
 
 from fairseq_lxsr.encoder.checkpoint import read_checkpoint
 
-VECTORS, MAP = "encoder.embed_tokens.weight", "teacher_map.weight"
+VECTORS = "encoder.embed_tokens.weight"
+MAP = "teacher_map.weight"
 
 
 @pytest.fixture
@@ -19,31 +18,36 @@ def script():
 def write(path, dictionary="x", **weights):
     (path.parent / "text").mkdir(parents=True)
     (path.parent / "text" / "dict.txt").write_text(dictionary)
-    state = {"model": weights, "cfg": {"model": {}, "task": {}, "criterion": {}, "common": {}}}
-    state["task_state"] = {"dictionary_sha256": dictionary}
-    extra = {"extra_state": {"ema": weights}, "last_optimizer_state": {"step": 1}}
-    torch.save(state | {"optimizer_history": [{}]} | extra, path)
+    state = {
+        "model": weights,
+        "cfg": {"model": {}, "task": {}, "criterion": {}, "common": {}},
+        "task_state": {"dictionary_sha256": dictionary},
+        "optimizer_history": [{}],
+        "extra_state": {"ema": weights},
+        "last_optimizer_state": {"step": 1},
+    }
+    torch.save(state, path)
     return path
 
 
-def test_a_name_given_twice_counts_twice(script, tmp_path):
-    first, last = (
-        write(tmp_path / name / "checkpoint_last.pt", weight=torch.tensor([number]))
-        for name, number in {"a": 1.0, "b": 4.0}.items()
-    )
+def test_a_checkpoint_named_twice_counts_twice(script, tmp_path):
+    first = write(tmp_path / "a" / "checkpoint_last.pt", weight=torch.tensor([1.0]))
+    last = write(tmp_path / "b" / "checkpoint_last.pt", weight=torch.tensor([4.0]))
     main_here(script, first, last, last, "--output", tmp_path / "mean.pt")
     mean = read_checkpoint(tmp_path / "mean.pt")
     assert mean["model"]["weight"].item() == 3
     assert mean["last_optimizer_state"] is None
-    assert mean["extra_state"] == {}  # no average of one training alone
+    # The moving average of one training is not that of the mean.
+    assert mean["extra_state"] == {}
 
 
-def test_rotated_vectors_are_those_before_the_rotation(script, tmp_path):
-    """And what the map to the teacher makes of them."""
+def test_rotated_trainings_are_rotated_back_with_their_map_to_the_teacher(script, tmp_path):
     torch.manual_seed(0)
-    vectors, to_teacher = torch.randn(50, 4), torch.randn(6, 4)
-    turn = torch.linalg.qr(torch.randn(4, 4))[0]
-    first = write(tmp_path / "a" / "a.pt", **{VECTORS: vectors @ turn * 3, MAP: to_teacher @ turn})
+    vectors = torch.randn(50, 4)
+    to_teacher = torch.randn(6, 4)
+    rotation = torch.linalg.qr(torch.randn(4, 4))[0]
+    rotated = {VECTORS: vectors @ rotation * 3, MAP: to_teacher @ rotation}
+    first = write(tmp_path / "a" / "a.pt", **rotated)
     last = write(tmp_path / "b" / "b.pt", **{VECTORS: vectors, MAP: to_teacher})
     main_here(script, first, last, "--rotate", "--output", tmp_path / "mean.pt")
     mean = read_checkpoint(tmp_path / "mean.pt")["model"]
@@ -53,27 +57,19 @@ def test_rotated_vectors_are_those_before_the_rotation(script, tmp_path):
     assert (read_checkpoint(tmp_path / "mean.pt")["model"][VECTORS] - vectors).abs().max() > 1
 
 
-def test_other_dictionaries_are_refused(script, tmp_path):
-    first, last = (write(tmp_path / name / "a.pt", name, weight=torch.ones(2)) for name in "ab")
-    refused(
-        main_here(script, first, last, "--output", tmp_path / "m.pt", check=False),
-        f"{first}: ",
-    )
-    refused(
-        main_here(script, first, "--output", tmp_path / "b" / "mean.pt", check=False),
-        f"{tmp_path / 'b' / 'mean.pt'}: ",
-    )
+def test_checkpoints_and_folders_with_different_dictionaries_are_refused(script, tmp_path):
+    first = write(tmp_path / "a" / "a.pt", "a", weight=torch.ones(2))
+    last = write(tmp_path / "b" / "a.pt", "b", weight=torch.ones(2))
+    done = main_here(script, first, last, "--output", tmp_path / "m.pt", check=False)
+    refused(done, f"{first}: ")
+    output = tmp_path / "b" / "mean.pt"
+    refused(main_here(script, first, "--output", output, check=False), f"{output}: ")
     assert (tmp_path / "b" / "text" / "dict.txt").read_text() == "b"
 
 
-def test_weights_of_other_shapes_are_refused(script, tmp_path):
-    first, last = (
-        write(tmp_path / name / "checkpoint_last.pt", weight=torch.ones(size))
-        for name, size in {"a": 2, "b": 3}.items()
-    )
-    refused(
-        main_here(script, first, last, "--output", tmp_path / "mean.pt", check=False),
-        f"{first}: ",
-        "weight",
-    )
+def test_weights_of_different_shapes_are_refused(script, tmp_path):
+    first = write(tmp_path / "a" / "checkpoint_last.pt", weight=torch.ones(2))
+    last = write(tmp_path / "b" / "checkpoint_last.pt", weight=torch.ones(3))
+    done = main_here(script, first, last, "--output", tmp_path / "mean.pt", check=False)
+    refused(done, f"{first}: ", "weight")
     assert not (tmp_path / "mean.pt").exists()

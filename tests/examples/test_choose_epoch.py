@@ -1,6 +1,4 @@
-"""examples/europarl_laser/choose.py: the epoch whose classifiers are best on the development sets
-is exported.
-"""
+"""examples/europarl_laser/choose.py exports the epoch with the best classifiers on development sets."""
 
 import re
 import shutil
@@ -22,8 +20,9 @@ def choose():
 
 @pytest.fixture
 def checkpoints(tmp_path):
-    """Epochs 2, 9 and 10 of a model with random vectors, the best and the last one beside them."""
-    data, folder = small_model.write_pieces(tmp_path / "data"), tmp_path / "run"
+    """Checkpoints of epochs 2, 9 and 10 with random vectors, and others that are no epochs."""
+    data = small_model.write_pieces(tmp_path / "data")
+    folder = tmp_path / "run"
     folder.mkdir()
     for seed, name in enumerate(("2", "9", "10", "_best", "_last", "_1_500")):
         torch.manual_seed(seed)
@@ -37,8 +36,9 @@ def checkpoints(tmp_path):
 @pytest.fixture
 def documents(tmp_path):
     """Documents without test sets, which the choice must not read."""
-    unwanted = shutil.ignore_patterns("*.test")
-    return shutil.copytree(ROOT / "tests" / "golden" / "mldoc", tmp_path / "mldoc", ignore=unwanted)
+    test_sets = shutil.ignore_patterns("*.test")
+    golden = ROOT / "tests" / "golden" / "mldoc"
+    return shutil.copytree(golden, tmp_path / "mldoc", ignore=test_sets)
 
 
 def options(checkpoints, documents, tmp_path):
@@ -46,47 +46,39 @@ def options(checkpoints, documents, tmp_path):
     return (*folders, "--langs", "en,fr")
 
 
-def table(checkpoints, name):
-    return torch.load(checkpoints / f"checkpoint{name}.pt", weights_only=True)["model"][
-        f"encoder.{TABLE}"
-    ]
+def assert_exported(checkpoints, epoch, model):
+    state = torch.load(checkpoints / f"checkpoint{epoch}.pt", weights_only=True)
+    expected = state["model"][f"encoder.{TABLE}"]
+    assert load_file(model / "model.safetensors")[TABLE].equal(expected)
 
 
 def test_every_epoch_is_measured_on_the_development_sets(choose, checkpoints, documents, tmp_path):
     done = main_here(choose, *options(checkpoints, documents, tmp_path))
-    found = re.findall(
+    rows = re.findall(
         r"^epoch +(\d+): accuracy on dev +([0-9.]+)( <- exported)?$", done.stdout, re.MULTILINE
     )
-    assert [epoch for epoch, *_ in found] == ["2", "9", "10"]
-    [best] = [epoch for epoch, _, mark in found if mark]
-    assert float({epoch: value for epoch, value, _ in found}[best]) == max(
-        float(value) for _, value, _ in found
-    )
-    assert load_file(tmp_path / "model" / "model.safetensors")[TABLE].equal(
-        table(checkpoints, best)
-    )
+    assert [epoch for epoch, _, _ in rows] == ["2", "9", "10"]
+    [(exported, exported_accuracy, _)] = [row for row in rows if row[2]]
+    assert float(exported_accuracy) == max(float(accuracy) for _, accuracy, _ in rows)
+    assert_exported(checkpoints, exported, tmp_path / "model")
 
 
 @pytest.mark.parametrize(
     ("accuracies", "best"), [((10, 30, 20), "9"), ((30, 30, 30), "2"), ((1, 2, 3), "10")]
 )
-def test_the_best_one_is_exported(
+def test_the_first_of_the_best_epochs_is_exported(
     choose, checkpoints, documents, tmp_path, monkeypatch, accuracies, best
 ):
     values = iter(accuracies)
     monkeypatch.setattr(choose, "accuracy", lambda *_: next(values))
     main_here(choose, *options(checkpoints, documents, tmp_path))
-    assert load_file(tmp_path / "model" / "model.safetensors")[TABLE].equal(
-        table(checkpoints, best)
-    )
+    assert_exported(checkpoints, best, tmp_path / "model")
 
 
-def test_what_is_missing_is_said_in_one_line(choose, checkpoints, documents, tmp_path):
+def test_missing_checkpoints_and_documents_are_refused(choose, checkpoints, documents, tmp_path):
     done = main_here(choose, *options(tmp_path / "data", documents, tmp_path), check=False)
     refused(done, f"{tmp_path / 'data'}: ", "--no-epoch-checkpoints")
     (documents / "fr.train.1000").unlink()
-    refused(
-        main_here(choose, *options(checkpoints, documents, tmp_path), check=False),
-        "fr.train.1000",
-    )
+    done = main_here(choose, *options(checkpoints, documents, tmp_path), check=False)
+    refused(done, "fr.train.1000")
     assert not (tmp_path / "model").exists()

@@ -1,4 +1,4 @@
-"""examples/quickstart/choose.py: the text of the demo."""
+"""examples/quickstart/choose.py chooses the text of the demo."""
 
 import gzip
 

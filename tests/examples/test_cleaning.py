@@ -1,13 +1,11 @@
-"""examples/cleaning: the dirty corpus, and the count of what a filter keeps."""
+"""examples/cleaning: the dirty corpus, and the precision and recall of a filter."""
 
-from functools import partial
 from pathlib import Path
 
 import pytest
 from conftest import ROOT, load_script, main_here, refused
 
 FOLDER = ROOT / "examples" / "cleaning"
-WRONG_RATES = ("0.25", "-0.1", "nan")  # four faults at a rate each leave no true pair
 
 
 def script(name: str, folder: Path, words: str, **options):
@@ -17,14 +15,16 @@ def script(name: str, folder: Path, words: str, **options):
 
 @pytest.fixture
 def dirty(tmp_path):
+    """The pairs of a dirty corpus, and their labels."""
     for side in ("en", "fr", "de"):
-        (tmp_path / side).write_text("".join(f"{side} {n} a b\n" for n in range(400)))
+        lines = [f"{side} {number} a b\n" for number in range(400)]
+        (tmp_path / side).write_text("".join(lines))
     script("make_dirty", tmp_path, "--source en --target fr --other de --output dirty --rate 0.15")
     rows = [line.split("\t") for line in (tmp_path / "dirty.tsv").read_text().splitlines()]
     return rows, (tmp_path / "dirty.labels").read_text().splitlines()
 
 
-def test_faults_are_what_their_label_says(dirty):
+def test_a_pair_has_the_fault_of_its_label(dirty):
     for number, ((source, target), label) in enumerate(zip(*dirty, strict=True)):
         assert source == f"en {number} a b"
         expected = {
@@ -35,40 +35,46 @@ def test_faults_are_what_their_label_says(dirty):
             "untranslated": source,
         }
         assert target == expected[label]
-    counts = {label: dirty[1].count(label) for label in expected}
-    assert all(35 < count < 85 for label, count in counts.items() if label != "true"), counts
+    _, labels = dirty
+    for fault in ("shifted", "truncated", "wrong_language", "untranslated"):
+        assert 35 < labels.count(fault) < 85, fault
 
 
-def test_precision_and_recall(dirty, tmp_path):
-    rows, labels = dirty
-    kept = [row for row, label in zip(rows, labels, strict=True) if label in ("true", "shifted")][
-        1:
-    ]
-    (tmp_path / "kept.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in kept))
+def test_precision_and_recall_of_the_kept_pairs(dirty, tmp_path):
+    kept_rows = []
+    kept_labels = []
+    for row, label in zip(*dirty, strict=True):
+        if label in ("true", "shifted"):
+            kept_rows.append("\t".join(row))
+            kept_labels.append(label)
+    # One pair more is left out.
+    del kept_rows[0]
+    del kept_labels[0]
+    (tmp_path / "kept.tsv").write_text("".join(f"{row}\n" for row in kept_rows))
     done = script("measure", tmp_path, "--dirty dirty kept.tsv")
-    true = labels.count("true")
-    first = int(labels[0] == "true")  # the pair that was left out
+    num_true = kept_labels.count("true")
     cells = done.stdout.splitlines()[2].split(" | ")
-    assert cells[2] == f"{100 * (true - first) / len(kept):.1f}"
-    assert cells[3] == f"{100 * (true - first) / true:.1f}"
+    assert cells[2] == f"{100 * num_true / len(kept_labels):.1f}"
+    assert cells[3] == f"{100 * num_true / dirty[1].count('true'):.1f}"
 
 
-def test_pairs_in_another_order_are_refused(dirty, tmp_path):
+def test_kept_pairs_in_another_order_and_missing_labels_are_refused(dirty, tmp_path):
     lines = (tmp_path / "dirty.tsv").read_text().splitlines(keepends=True)
     (tmp_path / "kept.tsv").write_text("".join(lines[1::-1]))
-    measured = partial(script, "measure", tmp_path, "--dirty dirty kept.tsv", check=False)
-    refused(measured(), "measure.py: error: kept.tsv, line 2: 'en 0 a b")
+    done = script("measure", tmp_path, "--dirty dirty kept.tsv", check=False)
+    refused(done, "measure.py: error: kept.tsv, line 2: 'en 0 a b")
     (tmp_path / "dirty.labels").write_text("true\n")
-    refused(measured(), "dirty.tsv", "400", "dirty.labels", "1")
+    done = script("measure", tmp_path, "--dirty dirty kept.tsv", check=False)
+    refused(done, "dirty.tsv", "400", "dirty.labels", "1")
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        *((f"--source en --rate {rate}", f"--rate {rate};") for rate in WRONG_RATES),
-        ("--source no", "make_dirty.py: error: no: "),
-    ],
-)
-def test_rates_that_leave_no_true_pair_are_refused(words, said, dirty, tmp_path):
-    words += " --target fr --other de --output dirty"
-    refused(script("make_dirty", tmp_path, words, check=False), said)
+@pytest.mark.parametrize("rate", ["0.25", "-0.1", "nan"])
+def test_rates_that_leave_no_true_pair_are_refused(rate, dirty, tmp_path):
+    """There are four faults, each with this rate."""
+    words = f"--source en --rate {rate} --target fr --other de --output dirty"
+    refused(script("make_dirty", tmp_path, words, check=False), f"--rate {rate};")
+
+
+def test_a_missing_text_is_refused(dirty, tmp_path):
+    words = "--source no --target fr --other de --output dirty"
+    refused(script("make_dirty", tmp_path, words, check=False), "make_dirty.py: error: no: ")

@@ -1,4 +1,4 @@
-"""examples/pretrained/fold.py gives a model without layers the folding of letters."""
+"""examples/pretrained/fold.py makes a model without layers read folded letters."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ def script():
     return load_script(ROOT / "examples" / "pretrained" / "fold.py")
 
 
-def test_pieces_that_become_equal_are_one(script):
+def test_pieces_that_become_equal_are_merged(script):
     texts = ["▁ещё", "▁еще", "▁дом", "▁", "▁ַ", "ַ"]
     pieces = [Piece(text, -1, NORMAL) for text in texts]
     options = TextOptions(lowercase=True, version=TEXT_VERSION)
@@ -31,7 +31,7 @@ def test_pieces_that_are_read_away_are_left_out(script):
 
 
 @pytest.mark.slow
-def test_a_model_reads_other_spellings(script, tmp_path):
+def test_a_folded_model_reads_spellings_alike(script, tmp_path):
     lines = ["straße groß 12", "strasse gross 12", "ещё дом"] * 20
     model = write_model(tmp_path / "model", pieces="unigram", lines=lines, num_layers=0, gated=True)
     script.fold_model(model, tmp_path / "folded")
@@ -40,10 +40,11 @@ def test_a_model_reads_other_spellings(script, tmp_path):
     spellings = ["straße groß 12", "strasse gross ١٢"]
     first, second = folded.encode(spellings)
     np.testing.assert_allclose(first, second, atol=1e-6)
-    assert np.abs(np.subtract(*unfolded.encode(spellings))).max() > 1e-3
+    first, second = unfolded.encode(spellings)
+    assert np.abs(first - second).max() > 1e-3
 
 
-def test_the_packaged_model_reads_other_spellings():
+def test_the_packaged_model_reads_spellings_alike():
     encoder = SentenceEncoder.from_pretrained("lxsr-static")
     first, second = encoder.encode(["Die Straße ist groß, 12 m", "Die Strasse ist gross, ١٢ m"])
     np.testing.assert_allclose(first, second, atol=1e-6)

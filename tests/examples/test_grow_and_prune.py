@@ -28,7 +28,8 @@ def prune():
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("▁ab", ["▁a", "b"]),  # -5.5, and not -6 of ▁ and ab
+        # The score is -5.5; that of ▁ and ab is -6.
+        ("▁ab", ["▁a", "b"]),
         ("▁aab", ["▁a", "ab"]),
         ("aa", ["a", "a"]),
         ("ab", ["a", "b"]),
@@ -56,11 +57,11 @@ def grown(grow, model, tmp_path_factory):
 
 
 def assert_same_directions(first, second):
-    vectors = [model.encode(LINES, normalize_embeddings=True) for model in (first, second)]
-    np.testing.assert_allclose(*vectors, atol=1e-6)
+    vectors = first.encode(LINES, normalize_embeddings=True)
+    np.testing.assert_allclose(vectors, second.encode(LINES, normalize_embeddings=True), atol=1e-6)
 
 
-def test_new_pieces_leave_embeddings_as_they_are(model, grown):
+def test_new_pieces_do_not_change_embeddings(model, grown):
     before = SentenceEncoder.from_pretrained(model)
     after = SentenceEncoder.from_pretrained(grown)
     new = after.tokenizer.symbols[len(before.tokenizer.symbols) :]
@@ -83,7 +84,7 @@ def test_hebrew_words_follow_a_prefix_with_the_same_vector(grow, tmp_path):
     assert model.tokenizer.pieces(["בספר"]) == [["▁", "ב", "ספר"]]
 
 
-def test_words_after_a_prefix(grow):
+def test_words_of_several_letters_without_a_piece_are_added_after_prefixes(grow):
     scores = {"▁בית": -8.0, "▁ספר": -7.5, "ספר": -9.0, "▁של": -5.0, "▁the": -3.0, "ים": -4.0}
     pieces = [Piece(text, score, NORMAL) for text, score in scores.items()]
     words = grow.words_after_prefixes(model_of_pieces(pieces, UNIGRAM, b"", False))
@@ -105,16 +106,20 @@ def test_pieces_are_counted_in_further_sentences(prune, tmp_path):
 def test_kinds_of_text_and_languages_have_weights(prune, model, tmp_path):
     """Everyday sentences count three times as much as web pages, Hebrew four times as Danish."""
     encoder = SentenceEncoder.from_pretrained(model)
-    for name, text in (("a", "tree tree"), ("b", "nose nose")):
-        (tmp_path / name).write_text(text)
-    a, b = ([tmp_path / name] for name in "ab")
+    (tmp_path / "tree").write_text("tree tree")
+    (tmp_path / "nose").write_text("nose nose")
+    tree = [tmp_path / "tree"]
+    nose = [tmp_path / "nose"]
 
-    def share(texts):
-        counts = [prune.frequencies(encoder, {"da": {"web": file}}) for file in (a, b)]
-        return np.linalg.lstsq(np.stack(counts, axis=1), prune.frequencies(encoder, texts))[0]
+    def shares(texts):
+        """Return the shares of the two files in the frequencies of all texts."""
+        tree_frequencies = prune.frequencies(encoder, {"da": {"web": tree}})
+        nose_frequencies = prune.frequencies(encoder, {"da": {"web": nose}})
+        columns = np.stack([tree_frequencies, nose_frequencies], axis=1)
+        return np.linalg.lstsq(columns, prune.frequencies(encoder, texts))[0]
 
-    np.testing.assert_allclose(share({"da": {"web": a, "everyday": b}}), [1 / 4, 3 / 4])
-    np.testing.assert_allclose(share({"da": {"web": a}, "he": {"web": b}}), [1 / 5, 4 / 5])
+    np.testing.assert_allclose(shares({"da": {"web": tree, "everyday": nose}}), [1 / 4, 3 / 4])
+    np.testing.assert_allclose(shares({"da": {"web": tree}, "he": {"web": nose}}), [1 / 5, 4 / 5])
 
 
 def test_pieces_that_are_the_sum_of_their_parts_are_dropped(prune, model, grown, tmp_path):
@@ -130,7 +135,8 @@ def test_pieces_that_are_the_sum_of_their_parts_are_dropped(prune, model, grown,
 
 
 def test_pieces_of_the_older_model_get_the_mean_of_two_vectors(prune, model, grown):
-    encoder, before = map(SentenceEncoder.from_pretrained, (grown, model))
+    encoder = SentenceEncoder.from_pretrained(grown)
+    before = SentenceEncoder.from_pretrained(model)
     size = len(before.tokenizer.symbols)
     encoder.table[:] += 1
     table = prune.averaged(encoder, before)
@@ -142,16 +148,16 @@ def test_frequent_pieces_that_are_no_sum_of_their_parts_are_kept(prune):
     vectors = np.array([[1, 0], [0, 1], [1, 1], [3, 0], [2, 1.5]], dtype=np.float32)
     scores = {"a": -1.0, "b": -1.0, "ab": -3.0, "aa": -3.0, "aab": -4.0}
     frequency = np.array([0.2, 0.2, 0.2, 0.1, 0.3])
-    # aab is 0.5 from ab + a, and aa 1 from a + a.
+    # The distance of aab to ab + a is 0.5, that of aa to a + a is 1.
     assert prune.important_pieces(scores, vectors, frequency, 4) == [0, 1, 3, 4]
     assert prune.important_pieces(scores, vectors, frequency, 3) == [0, 1, 3]
     with pytest.raises(InputError, match="expected at least 2"):
         prune.important_pieces(scores, vectors, frequency, 1)
 
 
-@pytest.mark.parametrize("name", ["grow", "prune"])
-def test_pieces_of_another_kind_are_refused(name, request, tmp_path):
-    script = request.getfixturevalue(name)
-    model = write_model(tmp_path / "model", num_layers=0, gated=True)
-    with pytest.raises(InputError, match="expected those of a unigram model"):
-        script.piece_scores(SentenceEncoder.from_pretrained(model))
+def test_pieces_of_a_bpe_model_are_refused(grow, prune, tmp_path):
+    model = write_model(tmp_path / "model", pieces="bpe", num_layers=0, gated=True)
+    encoder = SentenceEncoder.from_pretrained(model)
+    for script in (grow, prune):
+        with pytest.raises(InputError, match="expected those of a unigram model"):
+            script.piece_scores(encoder)

@@ -34,9 +34,10 @@ def make(script, sources, check=True):
     return main_here(script, *words, "--output", sources, check=check)
 
 
-def test_each_text_once_and_none_for_evaluation(script, sources):
-    """Nor a long one, an empty one or one with a control character. The last way to write a
-    sentence is taken.
+def test_distinct_texts_are_listed_without_those_for_evaluation(script, sources):
+    """Long and empty texts, and those with control characters, are left out.
+
+    Of several spellings of a sentence the last one is listed.
     """
     make(script, sources)
     assert (sources / "questions" / "ko.txt").read_text() == "누가\n어디\n"
@@ -44,7 +45,7 @@ def test_each_text_once_and_none_for_evaluation(script, sources):
     assert (sources / "everyday" / "lv.txt").read_text() == "Labdien!\n"
 
 
-def test_blanks_and_marks_of_many_scripts_are_read(script, tmp_path):
+def test_blanks_are_normalised_and_marks_of_direction_stay(script, tmp_path):
     lines = ["Qui est-il\u00a0?", "Qui êtes-vous\u202f?", "من هو\u200f؟", "Who?\x07"]
     script.write_lines(tmp_path / "x", lines, ())
     assert (tmp_path / "x").read_text(encoding="utf-8").splitlines() == [
@@ -54,12 +55,9 @@ def test_blanks_and_marks_of_many_scripts_are_read(script, tmp_path):
     ]
 
 
-def test_a_source_that_is_missing_or_of_another_form(script, sources):
+def test_a_missing_or_invalid_source_is_refused_before_writing(script, sources):
     (sources / "miracl-ko.tsv").write_text("7#0 언제?\n")
-    refused(
-        make(script, sources, check=False),
-        "miracl-ko.tsv, line 1",
-    )
+    refused(make(script, sources, check=False), "miracl-ko.tsv, line 1")
     (sources / "zh-CN" / "wiki.txt").unlink()
     refused(make(script, sources, check=False), "wiki.txt: ")
     assert not (sources / "questions").exists()

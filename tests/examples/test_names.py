@@ -8,21 +8,19 @@ from conftest import ROOT, load_script, main_here, refused
 from fairseq_lxsr.files.lines import read_parallel
 
 PEOPLE = {
-    **{
-        "wd_arabic_80": "a\tب\t1\n",
-        "wd_arabic_20": "",
-        "wd_chinese_80": "a\t阿\t1\n",
-        "wd_chinese_20": "",
-    },
-    **{
-        "wd_japanese_80": "a\tア\t1\n",
-        "wd_japanese_20": "",
-        "wd_korean": "Anna Smith\t애나 스미스\n",
-    },
-    **{"wd_hebrew": "Dov Levi\tגג, דב\nDov\tדב\n", "wd_russian_80": "rare\tж и д к\t1\n"},
+    "wd_arabic_80": "a\tب\t1\n",
+    "wd_arabic_20": "",
+    "wd_chinese_80": "a\t阿\t1\n",
+    "wd_chinese_20": "",
+    "wd_japanese_80": "a\tア\t1\n",
+    "wd_japanese_20": "",
+    "wd_korean": "Anna Smith\t애나 스미스\n",
+    "wd_hebrew": "Dov Levi\tגג, דב\nDov\tדב\n",
+    "wd_russian_80": "rare\tж и д к\t1\n",
     "wd_russian_20": "often\tф и л\t7\n",
 }
-TERMS = {  # country, region, language, currency, unit, cat
+# The names of a country, a region, a language, a currency, a unit, and a cat.
+TERMS = {
     "en": ("Norway", "Viken", "Danish", "Krone", "meters", "cat"),
     "no": ("Norge", "Viken fylke", "dansk", "krone", "meter", "katt"),
     "sr": ("Норвешка", "Викен", "дански", "круна", "↑↑↑", "мачка"),
@@ -36,7 +34,7 @@ CITIES = {
 
 
 def cldr_files(code):
-    """A language of CLDR: its names, and text that is none."""
+    """Return the files of a language of CLDR, with its names and with text that is no name."""
     country, region, language, currency, unit, cat = TERMS.get(code, "uvwxyz")
     return {
         "main": f'<localeDisplayNames><languages><language type="da">{language}</language></languages><territories>'
@@ -54,12 +52,11 @@ def cldr_files(code):
 
 
 def catalogue(messages):
-    """A compiled catalogue of messages and their translations."""
+    """Return a compiled catalogue of messages and their translations."""
     messages = {"": "Content-Type: text/plain; charset=UTF-8\n"} | messages
-    texts = [
-        text.encode() + b"\0" for side in (messages.keys(), messages.values()) for text in side
-    ]
-    start, tables = 28 + 8 * len(texts), b""
+    texts = [text.encode() + b"\0" for text in (*messages.keys(), *messages.values())]
+    start = 28 + 8 * len(texts)
+    tables = b""
     for text in texts:
         tables += struct.pack("<2I", len(text) - 1, start)
         start += len(text)
@@ -74,20 +71,16 @@ def script():
 
 @pytest.fixture
 def sources(tmp_path, script):
-    """Each source in all languages, alike but for a few."""
-    codes = {
-        code
-        for language in script.LANGUAGES
-        for code in script.CLDR_CODES.get(language, [language])
-    }
-    for code in {*codes, "en"}:
+    """The files of each source in all languages, with content of their own for a few languages."""
+    codes = {"en"}
+    for language in script.LANGUAGES:
+        codes.update(script.CLDR_CODES.get(language, [language]))
+    for code in codes:
         for part, content in cldr_files(code).items():
             write(tmp_path / "cldr" / part / f"{code}.xml", f"<ldml>{content}</ldml>".encode())
     for code in ("en", *script.LANGUAGES):
-        write(
-            tmp_path / script.GEONAMES_FILE.format(code),
-            catalogue(CITIES.get(code, {"2": f"in {code}"})),
-        )
+        cities = CITIES.get(code, {"2": f"in {code}"})
+        write(tmp_path / script.GEONAMES_FILE.format(code), catalogue(cities))
     for name, text in PEOPLE.items():
         write(tmp_path / "people" / name, text.encode())
     return tmp_path
@@ -104,37 +97,31 @@ def make(script, sources, check=True):
 
 
 def read(sources, source, language):
-    return sorted(
-        read_parallel(
-            *(
-                sources / "words" / f"{source}.en-{language}.{code}.txt.gz"
-                for code in ("en", language)
-            )
-        )
-    )
+    prefix = sources / "words" / f"{source}.en-{language}"
+    return sorted(read_parallel(f"{prefix}.en.txt.gz", f"{prefix}.{language}.txt.gz"))
 
 
-def test_names_of_cldr_are_paired_by_what_they_name(script, sources):
-    """In lower case; what is the same in both languages, or inherited, teaches nothing. Keywords
-    are in a row.
-    """
+def translations(pairs, word):
+    return [translation for english, translation in pairs if english == word]
+
+
+def test_names_of_cldr_are_paired_by_their_type_in_lower_case(script, sources):
+    """Names that are equal in both languages, or inherited, are left out; keywords are one name."""
     make(script, sources)
     assert read(sources, "cldr", "nb") == [
-        *[
-            ("cat", "katt"),
-            ("danish", "dansk"),
-            ("meters", "meter"),
-            ("norway", "norge"),
-            ("pet in en", "pet in no"),
-        ],
+        ("cat", "katt"),
+        ("danish", "dansk"),
+        ("meters", "meter"),
+        ("norway", "norge"),
+        ("pet in en", "pet in no"),
         ("viken", "viken fylke"),
     ]
     serbian = read(sources, "cldr", "sr")
-    assert [other for english, other in serbian if english == "norway"] == ["norveška", "норвешка"]
-    assert [other for english, other in serbian if english == "meters"] == ["metri"]
+    assert translations(serbian, "norway") == ["norveška", "норвешка"]
+    assert translations(serbian, "meters") == ["metri"]
 
 
-def test_a_region_that_says_where_it_is_or_is_numbered_is_left_out(script, sources):
+def test_names_of_regions_with_another_place_or_a_number_are_left_out(script, sources):
     regions = {
         "en": "Centre",
         "it": "Centre (Haiti)",
@@ -146,47 +133,39 @@ def test_a_region_that_says_where_it_is_or_is_numbered_is_left_out(script, sourc
         content = f'<ldml><subdivision type="htce">{region}</subdivision></ldml>'
         (sources / "cldr" / "subdivisions" / f"{code}.xml").write_text(content)
     make(script, sources)
-    found = {
-        code: [o for e, o in read(sources, "cldr", code) if e == "centre"]
-        for code in ("it", "fr", "de", "es")
-    }
-    assert found == {"it": [], "fr": ["le centre"], "de": [], "es": []}
+    assert translations(read(sources, "cldr", "fr"), "centre") == ["le centre"]
+    for code in ("it", "de", "es"):
+        assert translations(read(sources, "cldr", code), "centre") == [], code
 
 
 def test_names_of_geonames_are_paired_by_their_number(script, sources):
-    """None is in another script or says where the place is; blanks and invisible characters are
-    mended.
-    """
+    """Names in another script, or with another place, are left out; blanks are normalised."""
     make(script, sources)
     assert read(sources, "geonames", "it") == [("cologne", "colonia"), ("essen", "essen di sopra")]
     assert read(sources, "geonames", "ko") == [("oslo", "오슬로")]
 
 
-def test_whole_names_keep_their_blanks_and_single_ones_are_joined(script, sources):
+def test_spaced_letters_of_a_name_are_joined(script, sources):
     make(script, sources)
     assert read(sources, "wikidata", "ko") == [("anna smith", "애나 스미스")]
     assert read(sources, "wikidata", "ru") == [("often", "фил"), ("rare", "жидк")]
 
 
-def test_a_family_name_that_is_first_in_one_language_only(script, sources):
+def test_a_name_whose_order_differs_is_left_out(script, sources):
     make(script, sources)
     assert read(sources, "wikidata", "he") == [("dov", "דב")]
 
 
-def test_the_most_frequent_people_stay(script, sources, monkeypatch):
+def test_only_the_most_frequent_people_are_written(script, sources, monkeypatch):
     monkeypatch.setattr(script, "MOST_PEOPLE", 1)
     make(script, sources)
     assert read(sources, "wikidata", "ru") == [("often", "фил")]
 
 
 @pytest.mark.parametrize(
-    ("file", "content", "said"),
+    ("file", "content", "message"),
     [
-        (
-            "people/wd_russian_20",
-            b"often\n",
-            "wd_russian_20, line 1: 'often'",
-        ),
+        ("people/wd_russian_20", b"often\n", "wd_russian_20, line 1: 'often'"),
         ("zh/LC_MESSAGES/geonames.mo", b"no catalogue", "geonames.mo: "),
         ("cldr/annotations/zh.xml", b"<ldml>", "zh.xml: ParseError"),
         (
@@ -198,11 +177,12 @@ def test_the_most_frequent_people_stay(script, sources, monkeypatch):
         ("cldr/main/en.xml", None, "en.xml: "),
     ],
 )
-def test_a_source_that_is_missing_or_of_another_form(script, sources, file, content, said):
-    """Nothing is written, though the other languages are well."""
+def test_a_missing_or_invalid_source_is_refused_before_writing(
+    script, sources, file, content, message
+):
     if content is None:
         (sources / file).unlink()
     else:
         (sources / file).write_bytes(content)
-    refused(make(script, sources, check=False), said)
+    refused(make(script, sources, check=False), message)
     assert not (sources / "words").exists()

@@ -1,4 +1,4 @@
-"""examples/notebooks: their outputs are kept, and they run."""
+"""examples/notebooks: their outputs are stored, and they run."""
 
 import re
 
@@ -20,14 +20,16 @@ def code_cells(notebook) -> list:
 
 
 def kinds(cell) -> set[tuple]:
-    """What a cell shows: streams by name, data by type."""
-    return {
-        (out.output_type, out.get("name"), *sorted(out.get("data", ()))) for out in cell.outputs
-    }
+    """Return what a cell shows: streams by name, data by type."""
+    outputs = set()
+    for output in cell.outputs:
+        types = sorted(output.get("data", ()))
+        outputs.add((output.output_type, output.get("name"), *types))
+    return outputs
 
 
-def written(notebook) -> str:
-    """All text in the outputs of a notebook."""
+def output_text(notebook) -> str:
+    """Return all text in the outputs of a notebook."""
     texts = []
     for cell in code_cells(notebook):
         for output in cell.outputs:
@@ -36,7 +38,7 @@ def written(notebook) -> str:
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_outputs_are_kept_without_traces_of_a_machine(name):
+def test_outputs_are_stored_without_traces_of_a_machine(name):
     notebook = read(name)
     nbformat.validate(notebook)
     assert set(notebook.metadata) == {"kernelspec", "language_info"}
@@ -45,34 +47,33 @@ def test_outputs_are_kept_without_traces_of_a_machine(name):
         assert cell.execution_count == number
         assert cell.metadata == {}
         assert cell.outputs, cell.source
-    text = written(notebook)
+    text = output_text(notebook)
     assert not ABSOLUTE_PATH.findall(text)
     assert not re.search("warning|error|traceback", text, re.I)
     assert not {"\r", "\x1b"} & set(text)
-    types = [kind for cell in code_cells(notebook) for kind in kinds(cell)]
-    assert any("image/svg+xml" in kind for kind in types)
+    outputs = set().union(*map(kinds, code_cells(notebook)))
+    assert any("image/svg+xml" in output for output in outputs)
 
 
-def test_the_readme_links_all_notebooks():
+def test_both_readmes_link_all_notebooks():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    own = (FOLDER / "README.md").read_text(encoding="utf-8")
+    notebooks_readme = (FOLDER / "README.md").read_text(encoding="utf-8")
     assert len(NOTEBOOKS) == 2
     for name in NOTEBOOKS:
         assert f"](examples/notebooks/{name})" in readme
-        assert f"]({name})" in own
+        assert f"]({name})" in notebooks_readme
 
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_notebooks_run(tmp_path, name):
-    """A cell that fails, or a command of it, ends the run."""
-    kept = read(name)
-    executed = load_script(FOLDER / "execute.py").execute(kept, tmp_path)
-    for before, after in zip(code_cells(kept), code_cells(executed), strict=True):
-        assert kinds(after) == kinds(before), after.source
+def test_notebooks_run_with_the_stored_kinds_of_output(tmp_path, name):
+    stored = read(name)
+    executed = load_script(FOLDER / "execute.py").execute(stored, tmp_path)
+    for stored_cell, cell in zip(code_cells(stored), code_cells(executed), strict=True):
+        assert kinds(cell) == kinds(stored_cell), cell.source
 
 
-def test_the_last_state_of_a_line_is_kept():
+def test_of_a_line_that_is_overwritten_the_last_state_is_stored():
     last_states = load_script(FOLDER / "execute.py").last_states
     assert last_states("a\r\n\rb: 10 %\rb: 100 %\n") == "a\nb: 100 %\n"
     assert last_states("\rstep 1\rstep 2\r      \rdone\r\n") == "done\n"

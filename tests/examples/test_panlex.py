@@ -23,11 +23,9 @@ def archive(folder, files):
             archive.writestr(f"et-no/et-no.{name}.cc.trans", lines)
 
 
-def test_each_pair_of_words_once(script, tmp_path):
-    archive(
-        tmp_path,
-        {"train.5000": "koer\thund\nkoer\tbikkje\nmaa\tMaa\n12\t13\n", "test.2000": "koer\thund\n"},
-    )
+def test_distinct_pairs_of_words_are_written(script, tmp_path):
+    train = "koer\thund\nkoer\tbikkje\nmaa\tMaa\n12\t13\n"
+    archive(tmp_path, {"train.5000": train, "test.2000": "koer\thund\n"})
     script.write_lexicons(tmp_path, tmp_path / "words")
     prefix = tmp_path / "words" / "panlex.nb-et"
     pairs = zip(read_lines(f"{prefix}.et.txt.gz"), read_lines(f"{prefix}.nb.txt.gz"), strict=True)
@@ -35,7 +33,7 @@ def test_each_pair_of_words_once(script, tmp_path):
     assert sorted(pairs) == [("koer", "bikkje"), ("koer", "hund")]
 
 
-def test_an_archive_of_something_else_is_refused(tmp_path):
+def test_an_archive_without_a_language_is_refused(tmp_path):
     archive(tmp_path, {"train.5000": "koer\thund\n"})
     script = load_script(SCRIPT)
     options = ("--lexicons", tmp_path, "--output", tmp_path / "words")

@@ -19,15 +19,18 @@ LANGPACK = f"{FIREFOX}/browser/extensions/langpack-{{}}@firefox-esr.mozilla.org.
 
 
 def pak(texts, aliases=(), version=5, encoding=1):
-    """A .pak file of texts by their numbers, and of pairs of a number and an index."""
+    """Return a .pak file of numbered texts, and of aliases: pairs of a number and an index."""
     header = struct.pack("<IB3xHH", version, encoding, len(texts), len(aliases))
     start = len(header) + 6 * (len(texts) + 1) + 4 * len(aliases)
-    table, content = b"", b""
+    table = b""
+    content = b""
     for number, text in texts.items():
         table += struct.pack("<HI", number, start + len(content))
         content += text if isinstance(text, bytes) else text.encode()
     table += struct.pack("<HI", 0, start + len(content))
-    return header + table + b"".join(struct.pack("<HH", *alias) for alias in aliases) + content
+    for alias in aliases:
+        table += struct.pack("<HH", *alias)
+    return header + table + content
 
 
 def archive(path, files):
@@ -44,7 +47,7 @@ def script():
 
 @pytest.fixture
 def letters(script):
-    """A word of each language, in its own letters."""
+    """A word of each language in its letters."""
     letters = alphabets()
     return {language: letters[language][:3] for language in script.LANGUAGES}
 
@@ -90,7 +93,7 @@ def test_each_program_has_its_languages(script, root, letters):
         assert read(root, source, "et") == [("Open", letters["et"])]
 
 
-def test_codes_of_portuguese_and_serbian(script, root):
+def test_brazilian_and_european_portuguese_and_both_scripts_of_serbian(script, root):
     write(root / script.CHROMIUM_FILE.format("pt-PT"), pak({1: "ficheiro"}))
     archive(root / LANGPACK.format("pt-BR"), {PROPERTIES.format("pt-BR"): "open = abrir"})
     archive(root / LANGPACK.format("pt-PT"), {PROPERTIES.format("pt-PT"): "open = ficheiro"})
@@ -104,28 +107,33 @@ def test_codes_of_portuguese_and_serbian(script, root):
     assert len(read(root, "libreoffice", "sr")) == 2
 
 
-def test_resources_of_a_pak_file(script, tmp_path):
+def test_texts_and_aliases_of_a_pak_file_are_read(script, tmp_path):
     """An alias has the text of another resource, given by its index."""
     texts = {7: "Open", 9: "Tühista", 12: b"\x1f\x8b"}
     write(tmp_path / "et.pak", pak(texts, aliases=[(20, 1)]))
     assert script.read_pak(tmp_path / "et.pak") == {
-        **{7: "Open", 9: "Tühista", 12: "\x1f\ufffd"},
+        7: "Open",
+        9: "Tühista",
+        12: "\x1f\ufffd",
         20: "Tühista",
     }
 
 
-def test_messages_of_properties(script):
+def test_messages_of_a_properties_file_are_read(script):
     text = (
         "# a = comment\n! b = comment\n\nopen=Open\n  close : Close it \n"
         "long = one \\\n    two\nescaped = a\\u00E9\\n\\\\b\nurl=x=y:z\nnone\n"
     )
     assert script.read_properties(text) == {
-        **{"open": "Open", "close": "Close it ", "long": "one two"},
-        **{"escaped": "aé \\b", "url": "x=y:z"},
+        "open": "Open",
+        "close": "Close it ",
+        "long": "one two",
+        "escaped": "aé \\b",
+        "url": "x=y:z",
     }
 
 
-def test_messages_of_ftl(script):
+def test_messages_and_terms_of_ftl_are_read(script):
     pytest.importorskip("fluent.syntax")
     terms = {"brand": "Firefox"}
     text = (
@@ -138,15 +146,18 @@ def test_messages_of_ftl(script):
         "this is no message\n"
     )
     assert script.read_ftl(text, terms) == {
-        **{"open": "Open Firefox by Mozilla {", "open.label": "Open  ", "open.accesskey": "O"},
-        **{"count": "  files"},
+        "open": "Open Firefox by Mozilla {",
+        "open.label": "Open  ",
+        "open.accesskey": "O",
+        "count": "  files",
     }
     assert terms == {"brand": "Firefox", "vendor": "Mozilla", "cased": "Kontakt"}
 
 
-def test_files_of_archives_are_paired_by_their_place(script, root):
-    """A language pack has the second English archive in its folder browser. Keyboard shortcuts,
-    style sheets and files of other kinds are no text.
+def test_messages_of_archives_are_paired_by_their_file(script, root):
+    """A language pack has the files of the second English archive in its folder browser.
+
+    Keyboard shortcuts, style sheets and files of other kinds are left out.
     """
     first, second = (root / path for path in script.MOZILLA["firefox"].english)
     keys = "file.accesskey=ab\nfile.commandkey=cd\nfile-key=ef\nbox.style=width: 9em\n"
@@ -165,7 +176,7 @@ def test_files_of_archives_are_paired_by_their_place(script, root):
     assert sorted(pairs) == [("File", "Datei"), ("Folder", "Ordner")]
 
 
-def test_names_of_products_are_read_before_they_are_used(script, tmp_path):
+def test_names_of_products_are_read_from_other_files(script, tmp_path):
     pytest.importorskip("fluent.syntax")
     files = {FTL.format("et"): "about = { -brand } info", BRAND.format("et"): "-brand = Firefox"}
     archive(tmp_path / "et.xpi", files)
@@ -185,8 +196,8 @@ def test_a_missing_package_is_named(script, root, monkeypatch):
     assert not (root / "text").exists()
 
 
-def test_messages_of_catalogues(script, root):
-    """The context is no text, and the placeholder of the product is its name."""
+def test_messages_of_catalogues_are_read_without_context(script, root):
+    """The placeholder of the product becomes its name."""
     messages = {
         "stock\x04_Open": "A_va",
         "page|label\x04Close %PRODUCTNAME": "Sulge %PRODUCTNAME",
@@ -198,8 +209,11 @@ def test_messages_of_catalogues(script, root):
     write(folder / "sw.mo", catalogue({"stock\x04_Help": "A_bi"}))
     make(script, root)
     assert read(root, "libreoffice", "et") == [
-        *[("Close LibreOffice", "Sulge LibreOffice"), ("Help", "Abi"), ("Open", "Ava")],
-        *[("row", "rida"), ("rows", "rida kokku")],
+        ("Close LibreOffice", "Sulge LibreOffice"),
+        ("Help", "Abi"),
+        ("Open", "Ava"),
+        ("row", "rida"),
+        ("rows", "rida kokku"),
     ]
 
 
@@ -230,12 +244,12 @@ def test_messages_of_catalogues(script, root):
         ("می\u200cشود", "می\u200cشود"),
     ],
 )
-def test_clean(script, text, expected):
+def test_markup_placeholders_and_shortcuts_are_removed(script, text, expected):
     assert script.clean(text) == expected
 
 
 @pytest.mark.parametrize(
-    ("english", "text", "kept"),
+    ("english", "text", "is_kept"),
     [
         ("Open", "Ava", True),
         ("OK", "ok", False),
@@ -254,15 +268,13 @@ def test_clean(script, text, expected):
         ("w" * 200, "s" * 601, False),
     ],
 )
-def test_which_pairs_are_kept(script, english, text, kept):
-    assert script.is_kept(english, text, re.compile("[a-z]")) == kept
+def test_pairs_without_a_usable_translation_are_left_out(script, english, text, is_kept):
+    assert script.is_kept(english, text, re.compile("[a-z]")) == is_kept
 
 
 def test_pairs_are_distinct_and_have_a_letter_of_their_language(script):
-    pairs = [
-        *[("_Open", "פתיחה"), ("open", "פתיחה"), ("Open", "לפתוח"), ("Open it", "Opened")],
-        *[(f"word {number}", f"מילה {number}") for number in range(20)],
-    ]
+    pairs = [("_Open", "פתיחה"), ("open", "פתיחה"), ("Open", "לפתוח"), ("Open it", "Opened")]
+    pairs += [(f"word {number}", f"מילה {number}") for number in range(20)]
     cleaned = script.cleaned(iter(pairs), "he")
     assert len(cleaned) == 22
     assert [pair for pair in sorted(cleaned) if "pen" in pair[0]] == [
@@ -274,7 +286,7 @@ def test_pairs_are_distinct_and_have_a_letter_of_their_language(script):
 
 
 @pytest.mark.parametrize(
-    ("file", "content", "said"),
+    ("file", "content", "message"),
     [
         ("usr/lib/chromium/locales/zh-CN.pak", None, "zh-CN.pak: No such file"),
         ("usr/lib/chromium/locales/zh-CN.pak", b"no", "zh-CN.pak: error('unpack_from"),
@@ -290,17 +302,18 @@ def test_pairs_are_distinct_and_have_a_letter_of_their_language(script):
         ("usr/lib/libreoffice/program/resource/zh_CN/LC_MESSAGES/cui.mo", b"no", "not a .mo file"),
     ],
 )
-def test_a_package_that_is_missing_or_of_another_form(script, root, file, content, said):
-    """Nothing is written, though the other packages are well."""
+def test_a_missing_or_invalid_package_is_refused_before_writing(
+    script, root, file, content, message
+):
     if content is None:
         (root / file).unlink()
     else:
         (root / file).write_bytes(content)
-    refused(make(script, root, check=False), root, said)
+    refused(make(script, root, check=False), root, message)
     assert not (root / "text").exists()
 
 
-def test_text_of_an_archive_that_is_not_utf_8(script, root):
+def test_text_of_an_archive_that_is_not_utf_8_is_refused(script, root):
     archive(root / LANGPACK.format("de"), {PROPERTIES.format("de"): b"open=\xfc"})
     refused(make(script, root, check=False), "langpack-de@", "UnicodeDecodeError")
     assert not (root / "text").exists()

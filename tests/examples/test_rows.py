@@ -8,25 +8,26 @@ from conftest import ROOT, load_script
 SCRIPT = load_script(ROOT / "examples" / "pretrained" / "rows.py")
 
 
-def test_the_share_of_weak_languages_in_a_piece():
+def test_the_share_of_weak_languages_in_a_piece_counts_english_five_times():
     shares = {
         "en": np.array([0.1, 0.0, 0.0, 0.2]),
         "et": np.array([0.5, 0.3, 0.0, 0.0]),
         "fr": np.array([0.0, 0.1, 0.0, 0.5]),
     }
-    # English counts five times: 0.5 beside 0.5.
+    # Of the first piece, 0.5 is English and 0.5 Estonian.
     np.testing.assert_allclose(SCRIPT.weak_share(shares, {"et"}), [0.5, 0.75, 0, 0])
 
 
-def test_the_files_of_each_language_without_lists_of_words(tmp_path):
-    listed = {
+def test_files_of_a_language_exclude_lists_of_words(tmp_path):
+    pairs = {
         "en-et": {"law": "a/law.en-et", "web": "a/web.en-et", "words": "a/words.en-et"},
         "en-fr": {"law": "a/law.en-fr"},
         "fi-et": {"words": "a/words.fi-et"},
     }
-    (tmp_path / "pairs.yaml").write_text(json.dumps({"pairs": listed}))
+    (tmp_path / "pairs.yaml").write_text(json.dumps({"pairs": pairs}))
     files = SCRIPT.language_files(tmp_path / "pairs.yaml")
-    assert {language: [file.name for file in names] for language, names in files.items()} == {
+    names = {language: [file.name for file in paths] for language, paths in files.items()}
+    assert names == {
         "en": ["law.en-et.en", "law.en-fr.en", "web.en-et.en"],
         "et": ["law.en-et.et", "web.en-et.et"],
         "fr": ["law.en-fr.fr"],

@@ -15,7 +15,7 @@ def test_each_share_is_trained_on_its_pairs(tmp_path, is_packed):
     folder = tmp_path / "examples" / "paracrawl"
     folder.mkdir(parents=True)
     shutil.copy(ROOT / "examples" / "paracrawl" / "shares.sh", folder)
-    # In place of the training: prints what it was given.
+    # In place of the training, print its arguments.
     (folder / "run.sh").write_text('echo "$WORK $1 $2 $3"\n')
     for language in ("en", "fr"):
         lines = "".join(f"{language} {number}\n" for number in range(1, PAIRS + 1))

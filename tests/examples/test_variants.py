@@ -1,6 +1,4 @@
-"""examples/pretrained: Serbian in both scripts, Korean with fewer blanks, forms of Italian
-words.
-"""
+"""examples/pretrained: Serbian in both scripts, Korean with fewer blanks, forms of Italian words."""
 
 import random
 
@@ -20,41 +18,45 @@ def variants():
     [
         ("Njegov đak, Džep i LJUBAV.", "Његов ђак, Џеп и ЉУБАВ."),
         ("Његов ђак, Џеп и љубав.", "Njegov đak, Džep i ljubav."),
-        ("S\u030cta?", "Шта?"),  # a letter and its mark
+        # A letter and its combining mark.
+        ("S\u030cta?", "Шта?"),
         ("Koristi Python", "Koristi Python"),
         ("Živim u Münchenu.", "Živim u Münchenu."),
         ("Vidi http://a.b/c", "Vidi http://a.b/c"),
-        ("день", "день"),  # Russian
+        # Russian.
+        ("день", "день"),
         ("", ""),
     ],
 )
-def test_serbian_in_the_other_script(variants, text, expected):
+def test_serbian_is_written_in_the_other_script(variants, text, expected):
     assert variants.other_script(text, random.Random(0)) == expected
 
 
-def test_korean_with_fewer_blanks(variants):
+def test_a_third_of_the_blanks_between_korean_letters_is_removed(variants):
     text = "그는 학교에 갔다 in 2020 " * 100
-    read = variants.written_together(text, random.Random(0))
-    assert read.replace(" ", "") == text.replace(" ", "")
-    assert 40 < text.count(" ") - read.count(" ") < 80  # of 200 that are between Korean letters
-    assert "갔다 in 2020 그는" in read
+    joined = variants.written_together(text, random.Random(0))
+    assert joined.replace(" ", "") == text.replace(" ", "")
+    # 200 blanks are between Korean letters.
+    assert 40 < text.count(" ") - joined.count(" ") < 80
+    assert "갔다 in 2020 그는" in joined
 
 
-def test_collected_text_has_both():
+def test_collected_serbian_has_both_scripts_and_no_evaluation_text():
     text = load_script(FOLDER / "collect.py").Text([], [], {"ноћ", "yes"})
     rng = random.Random(0)
     assert text.spellings(("A day.", "Dan."), "en-sr", rng) == [
         ("A day.", "Dan."),
         ("A day.", "Дан."),
     ]
+    # Croatian is written in Latin letters only.
     for pair, code in (
         (("A day.", "Un jour."), "fr"),
         (("Yes!", "Oui"), "fr"),
         (("-", "- 5"), "sr"),
-        (("A day.", "Dan."), "hr"),  # Croatian is written in Latin letters only
+        (("A day.", "Dan."), "hr"),
     ):
         assert text.spellings(pair, f"en-{code}", rng) == [pair]
-    # of evaluation text, in one spelling
+    # These are evaluation text in one of the scripts.
     for pair in (("A night.", "Noć."), ("A night.", "Ноћ"), ("Yes!", "Da")):
         assert text.spellings(pair, "en-sr", rng) == []
 
@@ -70,14 +72,15 @@ VERBS = {
 }
 
 
-@pytest.mark.parametrize(("verb", "expected"), VERBS.items())
-def test_italian_verbs(verb, expected):
-    assert set(expected.split()) <= set(load_script(FOLDER / "italian.py").conjugated(verb))
+def test_italian_verbs_are_conjugated():
+    conjugated = load_script(FOLDER / "italian.py").conjugated
+    for verb, expected in VERBS.items():
+        assert set(expected.split()) <= set(conjugated(verb)), verb
 
 
-@pytest.mark.parametrize(
-    ("word", "kind", "expected"),
-    [
+def test_italian_nouns_and_adjectives_are_declined():
+    declined = load_script(FOLDER / "italian.py").declined
+    for word, kind, expected in (
         ("gatto", "n", "gatto gatti"),
         ("casa", "n", "casa case"),
         ("barca", "n", "barca barche"),
@@ -86,10 +89,8 @@ def test_italian_verbs(verb, expected):
         ("bianco", "a", "bianco bianca bianci bianchi bianche"),
         ("bar", "n", "bar"),
         ("spesso", "r", "spesso"),
-    ],
-)
-def test_italian_endings(word, kind, expected):
-    assert list(load_script(FOLDER / "italian.py").declined(word, kind)) == expected.split()
+    ):
+        assert list(declined(word, kind)) == expected.split()
 
 
 def test_words_with_many_meanings_come_first(tmp_path, monkeypatch):

@@ -1,6 +1,4 @@
-"""examples/pretrained/whiten.py changes the vectors of pieces as it says, and nothing else of a
-checkpoint.
-"""
+"""examples/pretrained/whiten.py changes only the vectors of the pieces of a checkpoint."""
 
 import numpy as np
 import pytest
@@ -21,13 +19,15 @@ def script():
     return load_script(ROOT / "examples" / "pretrained" / "whiten.py")
 
 
-def test_white_embeddings_vary_alike_in_every_direction(script):
-    script.WHITENED, script.LENGTHS = 1, 1
+def test_whitened_embeddings_have_the_same_variance_in_every_direction(script):
+    script.WHITENED = 1
+    script.LENGTHS = 1
     np.testing.assert_allclose(np.cov(script.changed(ROWS, ROWS).T), np.eye(4), atol=1e-9)
 
 
-def test_nothing_changes_where_nothing_is_asked(script):
-    script.WHITENED, script.LENGTHS = 0, 1
+def test_the_neutral_constants_change_nothing(script):
+    script.WHITENED = 0
+    script.LENGTHS = 1
     np.testing.assert_allclose(script.changed(ROWS, ROWS), ROWS)
 
 
@@ -39,20 +39,20 @@ def test_directions_are_shortened_by_a_power_of_their_variance(script):
     np.testing.assert_allclose(script.changed(axes, embeddings), axes / variances**0.1)
 
 
-def test_lengths_become_more_alike_and_nothing_stays_nothing(script):
+def test_lengths_become_more_equal_and_zero_stays_zero(script):
     script.WHITENED = 0
     rows = np.array([[0, 0], [3, 4], [0, 0.1]])
-    np.testing.assert_allclose(
-        script.changed(rows, ROWS[:, :2]), rows * [[1], [5**-0.15], [0.1**-0.15]], atol=1e-12
-    )
+    expected = rows * [[1], [5**-0.15], [0.1**-0.15]]
+    np.testing.assert_allclose(script.changed(rows, ROWS[:, :2]), expected, atol=1e-12)
 
 
-def test_directions_without_variance_are_no_infinity(script):
-    assert np.isfinite(script.changed(ROWS, np.ones((5, 4)) * np.arange(5)[:, None])).all()
+def test_directions_without_variance_give_finite_vectors(script):
+    embeddings = np.ones((5, 4)) * np.arange(5)[:, None]
+    assert np.isfinite(script.changed(ROWS, embeddings)).all()
 
 
-def made(tmp_path, **sizes):
-    """A checkpoint and a corpus."""
+def write_run(tmp_path, **sizes):
+    """Write a checkpoint and a corpus; return the content of the checkpoint."""
     data = small_model.write_pieces(tmp_path / "data")
     state = small_model.checkpoint_state(data, **sizes)
     state["task_state"][DICTIONARY_HASH] = hash_symbols(read_dictionary(data / "dict.txt"))
@@ -60,50 +60,37 @@ def made(tmp_path, **sizes):
     torch.save(state, tmp_path / "run" / "checkpoint_last.pt")
     keep_text(data, tmp_path / "run")
     (tmp_path / "corpus" / "en-fr").mkdir(parents=True)
-    for side, text in {
-        "en": "one dog\na cat\n",
-        "fr": "un chien\nun chat\n",
-        "sources": "0\n",
-    }.items():
-        (tmp_path / "corpus" / "en-fr" / f"train.{side}").write_text(text)
+    corpus = tmp_path / "corpus" / "en-fr"
+    (corpus / "train.en").write_text("one dog\na cat\n")
+    (corpus / "train.fr").write_text("un chien\nun chat\n")
+    (corpus / "train.sources").write_text("0\n")
     return state
 
 
-def test_a_checkpoint_differs_in_its_vectors_alone(script, tmp_path):
-    before = made(tmp_path, num_layers=0, gated=True)
+def whiten(script, checkpoint, corpus, output, check=True):
+    return main_here(script, checkpoint, "--corpus", corpus, "--output", output, check=check)
+
+
+def test_only_the_vectors_of_a_checkpoint_change(script, tmp_path):
+    before = write_run(tmp_path, num_layers=0, gated=True)
     output = tmp_path / "white" / "checkpoint_last.pt"
-    main_here(
-        script,
-        tmp_path / "run" / "checkpoint_last.pt",
-        "--corpus",
-        tmp_path / "corpus",
-        "--output",
-        output,
-    )
+    whiten(script, tmp_path / "run" / "checkpoint_last.pt", tmp_path / "corpus", output)
     after = torch.load(output, weights_only=True)
     assert not torch.equal(after["model"].pop(VECTORS), before["model"].pop(VECTORS))
-    assert all(torch.equal(after["model"][name], value) for name, value in before["model"].items())
+    for name, value in before["model"].items():
+        assert torch.equal(after["model"][name], value), name
     assert before["cfg"].items() <= after["cfg"].items()
     assert (tmp_path / "white" / "text" / "dict.txt").is_file()
 
 
-def test_a_checkpoint_of_another_name_in_the_same_folder(script, tmp_path):
-    """And one that claims the space of a teacher, and has an average."""
-    state = made(tmp_path, num_layers=0, gated=True)
-    state["task_state"]["teacher"], state["extra_state"] = (
-        "0123456789ab",
-        {"ema": dict(state["model"])},
-    )
+def test_a_whitened_checkpoint_has_no_teacher_and_no_average(script, tmp_path):
+    """The output may be in the folder of the checkpoint."""
+    state = write_run(tmp_path, num_layers=0, gated=True)
+    state["task_state"]["teacher"] = "0123456789ab"
+    state["extra_state"] = {"ema": dict(state["model"])}
     run = tmp_path / "run"
     torch.save(state, run / "checkpoint_last.pt")
-    main_here(
-        script,
-        run / "checkpoint_last.pt",
-        "--corpus",
-        tmp_path / "corpus",
-        "--output",
-        run / "white.pt",
-    )
+    whiten(script, run / "checkpoint_last.pt", tmp_path / "corpus", run / "white.pt")
     after = torch.load(run / "white.pt", weights_only=True)
     assert "teacher" not in after["task_state"]
     assert "ema" not in after["extra_state"]
@@ -118,15 +105,14 @@ def test_a_checkpoint_of_another_name_in_the_same_folder(script, tmp_path):
         ({"num_layers": 0}, "one", "--corpus"),
     ],
 )
-def test_what_cannot_be_whitened_is_refused(script, tmp_path, sizes, corpus, message):
-    made(tmp_path, gated=True, **sizes)
+def test_models_with_layers_and_invalid_corpora_are_refused(
+    script, tmp_path, sizes, corpus, message
+):
+    write_run(tmp_path, gated=True, **sizes)
     (tmp_path / "one" / "en-fr").mkdir(parents=True)
     for side in ("en", "fr"):
         (tmp_path / "one" / "en-fr" / f"train.{side}").write_text("one dog\n" * 3)
-    files = (
-        tmp_path / "run" / "checkpoint_last.pt",
-        "--output",
-        tmp_path / "white" / "checkpoint_last.pt",
-    )
-    refused(main_here(script, *files, "--corpus", tmp_path / corpus, check=False), message)
+    checkpoint = tmp_path / "run" / "checkpoint_last.pt"
+    output = tmp_path / "white" / "checkpoint_last.pt"
+    refused(whiten(script, checkpoint, tmp_path / corpus, output, check=False), message)
     assert not (tmp_path / "white").exists()

@@ -1,6 +1,4 @@
-"""The card of a model folder: written at export, with scores when there are some, never with
-another model's.
-"""
+"""The card of a model folder: training, sizes, sources, and only the scores of this model."""
 
 import json
 from dataclasses import replace
@@ -27,7 +25,7 @@ def score_of(model):
     return Score("xsr", "en->fr", {"P@1": 91.25}, {"metric": "nn", "queries": 20, "model": model})
 
 
-def test_export_writes_what_is_known(folder):
+def test_the_card_of_an_export_names_text_objective_and_languages(folder):
     card = (folder / "README.md").read_text()
     pairs = json.loads((folder / "config.json").read_text())["training"]["pairs"]
     assert set(pairs) == {"en-fr"}
@@ -43,7 +41,7 @@ def test_export_writes_what_is_known(folder):
 
 
 def written(folder, *options):
-    """The card that the command writes."""
+    """Return the card that the command writes."""
     lxsr_here("export", "card", "--model", folder, *options)
     return (folder / "README.md").read_text()
 
@@ -70,27 +68,29 @@ def test_layers_and_an_earlier_training_are_named(tmp_path, sizes, training, row
     config = parse_json((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"training": training}))
     card = written(folder)
-    assert all(f"\n{row}\n" in card for row in rows), card
+    for row in rows:
+        assert f"\n{row}\n" in card
     assert ("another checkpoint" in card) == ("finetuned" in training)
 
 
 def test_pairs_of_all_shards_and_chosen_languages_are_counted(tmp_path, toy_work):
-    shards = [toy_work / "data-bin", tmp_path / "second"]
-    shards[1].mkdir()
+    first_shard = toy_work / "data-bin"
+    second_shard = tmp_path / "second"
+    second_shard.mkdir()
     for language in ("en", "fr"):
-        source, target = (shard / f"train.en-fr.{language}.idx" for shard in shards)
-        target.write_bytes(source.read_bytes())
-        (shards[1] / f"train.en-de.{language}.idx").write_bytes(
-            b"another kind of index, longer than 26 bytes"
-        )
+        name = f"train.en-fr.{language}.idx"
+        (second_shard / name).write_bytes((first_shard / name).read_bytes())
+        other_index = second_shard / f"train.en-de.{language}.idx"
+        other_index.write_bytes(b"another kind of index, longer than 26 bytes")
     criterion = {"_name": "x", "align_weight": 2.0, "distill_weight": 1.0}
     cfg = {"task": {"lang_pairs": "fr-en"}, "criterion": criterion, "common": {"seed": 1}}
     state = {"cfg": cfg, "optimizer_history": [{"num_updates": 7}], "task_state": {}}
-    one, both = (describe_training(state, part)["pairs"] for part in (shards[:1], shards))
-    assert one["en-fr"] > 500
-    assert both == {"en-fr": 2 * one["en-fr"]}
+    shards = [first_shard, second_shard]
+    count = describe_training(state, [first_shard])["pairs"]["en-fr"]
+    assert count > 500
+    assert describe_training(state, shards)["pairs"] == {"en-fr": 2 * count}
     state["cfg"]["task"]["lang_pairs"] = None
-    assert describe_training(state, shards)["pairs"] == {"en-de": 0, "en-fr": 2 * one["en-fr"]}
+    assert describe_training(state, shards)["pairs"] == {"en-de": 0, "en-fr": 2 * count}
 
 
 SOURCE = {
@@ -98,8 +98,9 @@ SOURCE = {
     "about": "laws | rules",
     "url": "https://example.org",
     "licence": "CC BY 4.0",
+    "attribution": "a\nministry",
+    "pairs": {"en-fr": 12345},
 }
-SOURCE |= {"attribution": "a\nministry", "pairs": {"en-fr": 12345}}
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +119,7 @@ def test_the_card_names_the_sources_of_the_text(bag, tmp_path):
     assert f"{head}{row}\n" in written(bag, "--sources", tmp_path / "s.json")
 
 
-def test_text_of_others_is_neither_html_nor_a_link_nor_another_line(bag, tmp_path):
+def test_hostile_text_in_a_card_becomes_no_html_link_or_heading(bag, tmp_path):
     yaml = pytest.importorskip("yaml")
     hostile = "<script>x</script> | a ![b](http://c) &lt;i&gt;\n# head\x9b\u2028"
     source = SOURCE | {"name": hostile, "licence": hostile}
@@ -134,7 +135,7 @@ def test_text_of_others_is_neither_html_nor_a_link_nor_another_line(bag, tmp_pat
     assert index["name"] == name
     assert "\n# head" not in rest
     for line in rest.splitlines():
-        # Code is shown as it is.
+        # Code is shown verbatim.
         if not line.startswith("    ") and "(" not in line.partition('"')[0]:
             assert "<script" not in line
             assert "](" not in line
@@ -162,7 +163,7 @@ def test_text_of_others_is_neither_html_nor_a_link_nor_another_line(bag, tmp_pat
         ),
     ],
 )
-def test_wrong_tables_of_sources_are_refused(bag, tmp_path, content, message):
+def test_invalid_tables_of_sources_are_refused(bag, tmp_path, content, message):
     (tmp_path / "s.json").write_text(content)
     before = written(bag)
     done = lxsr_here(
@@ -182,14 +183,14 @@ def test_scores_come_with_their_signatures(tmp_path, folder):
     assert SentenceEncoder.from_pretrained(folder).encode(["A dog."]).shape[0] == 1
 
 
-def test_scores_of_one_task_are_named_by_what_differs(bag, tmp_path):
+def test_several_scores_of_a_task_are_named_with_their_metric(bag, tmp_path):
+    """Of a task and metric with two scores, the card has the last one."""
     fingerprint = SentenceEncoder.from_pretrained(bag).fingerprint
     for task, metric, value in (
-        *(("en->fr", "nn-cosine", 91.0), ("en->fr", "csls-k10", 92.0)),
-        *(
-            ("en->fr", "csls-k10", 93.0),
-            ("en->de", "nn-cosine", 94.0),
-        ),  # the first is measured again
+        ("en->fr", "nn-cosine", 91.0),
+        ("en->fr", "csls-k10", 92.0),
+        ("en->fr", "csls-k10", 93.0),
+        ("en->de", "nn-cosine", 94.0),
     ):
         settings = {"metric": metric, "queries": 20, "model": fingerprint}
         append_scores(tmp_path / "scores.jsonl", [Score("xsr", task, {"P@1": value}, settings)])
@@ -202,7 +203,7 @@ def test_scores_of_one_task_are_named_by_what_differs(bag, tmp_path):
     ]
 
 
-def test_the_card_keeps_what_is_not_given_again(bag, tmp_path):
+def test_the_card_keeps_sources_and_scores_without_new_ones(bag, tmp_path):
     (tmp_path / "s.json").write_text(json.dumps({"note": "All of it.", "sources": [SOURCE]}))
     score = score_of(SentenceEncoder.from_pretrained(bag).fingerprint)
     append_scores(tmp_path / "scores.jsonl", [score])
@@ -217,7 +218,7 @@ def test_the_card_keeps_what_is_not_given_again(bag, tmp_path):
     assert stored.sources == TextSources.read(tmp_path / "s.json")
 
 
-def test_outcomes_of_single_sentences_are_not_in_the_folder(bag, tmp_path):
+def test_scores_in_the_folder_have_no_outcomes_of_single_sentences(bag, tmp_path):
     settings = {"metric": "nn", "model": SentenceEncoder.from_pretrained(bag).fingerprint}
     score = from_hits("xsr", "en->fr", {"P@1": Outcomes([1, 0, 1])}, settings)
     append_scores(tmp_path / "scores.jsonl", [score])
@@ -245,7 +246,7 @@ RECORD = score_of("x").as_dict()
         (json.dumps(sealed(VALID)).replace('"x"', '"y"'), "crc32"),
     ],
 )
-def test_damaged_scores_are_refused(tmp_path, content, reason):
+def test_damaged_scores_in_the_folder_are_refused(tmp_path, content, reason):
     folder = small_model.write_folder(tmp_path / "model", num_layers=0)
     before = written(folder)
     (folder / "scores.json").write_text(content)
@@ -254,11 +255,10 @@ def test_damaged_scores_are_refused(tmp_path, content, reason):
     assert (folder / "README.md").read_text() == before
 
 
-def test_a_threshold_is_not_percent(bag, tmp_path):
+def test_a_threshold_is_shown_as_not_percent(bag, tmp_path):
     score = score_of(SentenceEncoder.from_pretrained(bag).fingerprint)
-    append_scores(
-        tmp_path / "scores.jsonl", [replace(score, values={"F1": 78.8, "threshold": 1.07234})]
-    )
+    score = replace(score, values={"F1": 78.8, "threshold": 1.07234})
+    append_scores(tmp_path / "scores.jsonl", [score])
     card = written(bag, "--scores", tmp_path / "scores.jsonl")
     assert "| xsr en->fr | F1 78.8, threshold 1.0723 (not percent) |" in card
 

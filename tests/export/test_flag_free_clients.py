@@ -1,5 +1,6 @@
-"""Tools that open the folder of a model without layers by its path, with no flag and no code of
-ours; if installed.
+"""Tools open the folder of a model without layers by its path, with no flag and without this package.
+
+Each tool is tested if it is installed.
 """
 
 import sys
@@ -16,12 +17,11 @@ TEXTS = ["the red dog sees a cat", "One Dog ☃ eats", "a", "the dog " * 8]
 
 @pytest.fixture(scope="module")
 def folder_and_vectors(tmp_path_factory):
-    """The folder, and vectors of length one, which is what some of the tools make of any."""
+    """An exported folder, and the expected vectors; of length one, as some of the tools scale them."""
     pytest.importorskip("sentence_transformers")
     work = tmp_path_factory.mktemp("static")
-    encoder = SentenceEncoder.from_pretrained(
-        write_model(work / "random", gated=True, num_layers=0), "cpu"
-    )
+    model = write_model(work / "random", gated=True, num_layers=0)
+    encoder = SentenceEncoder.from_pretrained(model, "cpu")
     export_sentence_transformers(encoder, work / "st", normalize=True)
     return str(work / "st"), encoder.encode(TEXTS, normalize=True)
 
@@ -76,11 +76,12 @@ CLIENTS = {
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_it_gives_our_vectors(client, folder_and_vectors, monkeypatch):
+def test_a_tool_gives_the_vectors_of_this_package(client, folder_and_vectors, monkeypatch):
     pytest.importorskip(client, exc_type=ImportError)
     folder, expected = folder_and_vectors
-    ours = [name for name in sys.modules if name.startswith("fairseq_lxsr")]
-    for name in ours:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "fairseq_lxsr", None)  # it cannot be imported
+    for name in list(sys.modules):
+        if name.startswith("fairseq_lxsr"):
+            monkeypatch.delitem(sys.modules, name)
+    # The package cannot be imported.
+    monkeypatch.setitem(sys.modules, "fairseq_lxsr", None)
     np.testing.assert_allclose(np.array(CLIENTS[client](folder)), expected, atol=1e-5)

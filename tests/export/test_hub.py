@@ -1,6 +1,4 @@
-"""What `lxsr export hub` writes: a folder for sentence-transformers and model2vec, with a card that
-a hub reads.
-"""
+"""`lxsr export hub` writes a folder for sentence-transformers and model2vec, with a card for a hub."""
 
 import json
 import shutil
@@ -24,15 +22,21 @@ from fairseq_lxsr.export.card_content import CardContent
 from fairseq_lxsr.export.fast_tokenizer import SAMPLE
 from fairseq_lxsr.export.st_folder import without_order
 
-SOURCE = {"name": "acts", "about": "laws", "url": "https://example.org", "licence": "CC BY 4.0"}
-SOURCE |= {"attribution": "a ministry", "pairs": {"en-fr": 1}}
+SOURCE = {
+    "name": "acts",
+    "about": "laws",
+    "url": "https://example.org",
+    "licence": "CC BY 4.0",
+    "attribution": "a ministry",
+    "pairs": {"en-fr": 1},
+}
 
 
 def metadata_of(folder):
-    start, text = (
-        (folder / "README.md").read_text(encoding="utf-8").removeprefix("---\n").split("\n---\n", 1)
-    )
-    return yaml.safe_load(start), text
+    """Return the metadata of a card, and its text."""
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    metadata, text = card.removeprefix("---\n").split("\n---\n", 1)
+    return yaml.safe_load(metadata), text
 
 
 @pytest.fixture(scope="module")
@@ -42,40 +46,29 @@ def model(tmp_path_factory):
     )
 
 
-def test_a_folder_for_a_hub(model, tmp_path):
+def test_a_folder_for_a_hub_has_metadata_licence_and_code(model, tmp_path):
     encoder = SentenceEncoder.from_pretrained(model, "cpu")
-    score = Score(
-        "xsr",
-        "en->fr",
-        {"P@1": 91.25},
-        {"metric": "nn", "queries": 20, "model": encoder.fingerprint},
-    )
-    append_scores(tmp_path / "scores.jsonl", [score])
+    settings = {"metric": "nn", "queries": 20, "model": encoder.fingerprint}
+    append_scores(tmp_path / "scores.jsonl", [Score("xsr", "en->fr", {"P@1": 91.25}, settings)])
     (tmp_path / "s.json").write_text(json.dumps({"note": "All.", "sources": [SOURCE]}))
-    options = (
-        "--scores",
-        tmp_path / "scores.jsonl",
-        "--sources",
-        tmp_path / "s.json",
-        "--drop-order",
-        "--normalize",
-    )
+    card = ("--scores", tmp_path / "scores.jsonl", "--sources", tmp_path / "s.json")
+    options = (*card, "--drop-order", "--normalize")
     lxsr("export", "hub", "--model", model, "--output", tmp_path / "my-model", *options)
     data, text = metadata_of(tmp_path / "my-model")
     assert data["library_name"] == "sentence-transformers"
     assert (data["license"], data["license_link"]) == ("other", "LICENSE.md")
     assert "a ministry" in (tmp_path / "my-model" / "LICENSE.md").read_text()
     assert {"sentence-transformers", "model2vec"} <= set(data["tags"])
-    assert "model-index" not in data  # the scores are those of another model
+    # Without order coefficients it is another model than the one of the scores.
+    assert "model-index" not in data
     assert "P@1 91.2" in text
     assert "word-order coefficients" in text
     assert text.count("```python") == 3
     assert 'StaticModel.from_pretrained("my-model")' in text
     assert "*.safetensors filter=lfs" in (tmp_path / "my-model" / ".gitattributes").read_text()
     opened = SentenceEncoder.from_pretrained(tmp_path / "my-model")
-    np.testing.assert_allclose(
-        opened.encode(SAMPLE), without_order(encoder).encode(SAMPLE), atol=1e-6
-    )
+    expected = without_order(encoder).encode(SAMPLE)
+    np.testing.assert_allclose(opened.encode(SAMPLE), expected, atol=1e-6)
 
 
 @pytest.fixture
@@ -106,8 +99,8 @@ def test_licence_sources_and_scores_come_from_the_folder_of_the_model(scored_mod
         assert text.count(content) == 1
 
 
-def test_the_scores_do_not_come_from_the_card(scored_model, tmp_path):
-    """A card is text for readers, who may edit or delete it."""
+def test_scores_are_not_read_from_the_card(scored_model, tmp_path):
+    """A card is text that readers may edit or delete."""
     (scored_model / "README.md").write_text("| xsr en->fr | P@1 99.9 |")
     lxsr("export", "hub", "--model", scored_model, "--output", tmp_path / "hub")
     data, text = metadata_of(tmp_path / "hub")
@@ -152,7 +145,7 @@ def test_cards_of_packaged_models_are_written_from_their_scores(tmp_path):
 
 @pytest.mark.slow
 def test_the_card_of_the_packaged_model_is_valid_on_a_hub(packaged, tmp_path, monkeypatch):
-    """`validate` asks a server, and the stand-in applies the rules of the hub's specification."""
+    """`validate` asks a server; the stand-in applies the rules of the hub's specification."""
     hub = pytest.importorskip("huggingface_hub")
     # The comparison with the library takes seconds, and is tested elsewhere.
     monkeypatch.setattr("fairseq_lxsr.export.st_folder.is_missing", lambda module: True)
@@ -174,8 +167,9 @@ def test_the_card_of_the_packaged_model_is_valid_on_a_hub(packaged, tmp_path, mo
     assert "| source | licence | attribution | pairs |" in card.text
 
 
-def test_the_graph_reads_the_same_tokenizer(model, tmp_path):
-    onnxruntime, tokenizers = pytest.importorskip("onnxruntime"), pytest.importorskip("tokenizers")
+def test_the_graph_uses_the_tokenizer_of_the_folder(model, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    tokenizers = pytest.importorskip("tokenizers")
     lxsr("export", "hub", "--model", model, "--output", tmp_path / "hub", "--drop-order", "--onnx")
     tokenizer = tokenizers.Tokenizer.from_file(str(tmp_path / "hub" / "tokenizer.json"))
     config = json.loads((tmp_path / "hub" / "config.json").read_text())
@@ -183,20 +177,21 @@ def test_the_graph_reads_the_same_tokenizer(model, tmp_path):
     ids = np.array([encoding.ids for encoding in tokenizer.encode_batch(SAMPLE)])
     session = onnxruntime.InferenceSession(str(tmp_path / "hub" / "onnx" / "model.onnx"))
     expected = without_order(SentenceEncoder.from_pretrained(model, "cpu")).encode(SAMPLE)
-    np.testing.assert_allclose(
-        session.run(["sentence_embedding"], {"input_ids": ids})[0], expected, atol=1e-5
-    )
+    [vectors] = session.run(["sentence_embedding"], {"input_ids": ids})
+    np.testing.assert_allclose(vectors, expected, atol=1e-5)
     assert (tmp_path / "hub" / "tokenizer_config.json").exists()
 
 
-def test_the_graph_of_bytes_computes_what_the_table_of_bytes_does(model, tmp_path):
-    onnxruntime, tokenizers = pytest.importorskip("onnxruntime"), pytest.importorskip("tokenizers")
+def test_an_int8_graph_gives_the_vectors_of_the_int8_table(model, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    tokenizers = pytest.importorskip("tokenizers")
     encoder = SentenceEncoder.from_pretrained(model, "cpu")
     for dtype in ("float32", "int8"):
         folder = tmp_path / dtype
         export_hub(encoder, folder, drop_order=True, with_onnx=True, dtype=dtype)
-    sizes = [(tmp_path / n / "onnx/model.onnx").stat().st_size for n in ("float32", "int8")]
-    assert sizes[1] < 0.5 * sizes[0], "one byte a number instead of four"
+    float32_size = (tmp_path / "float32" / "onnx" / "model.onnx").stat().st_size
+    int8_size = (tmp_path / "int8" / "onnx" / "model.onnx").stat().st_size
+    assert int8_size < 0.5 * float32_size
     tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
     config = json.loads((folder / "config.json").read_text())
     assert config["int8"] is True
@@ -208,11 +203,9 @@ def test_the_graph_of_bytes_computes_what_the_table_of_bytes_does(model, tmp_pat
     np.testing.assert_allclose(vectors, expected, atol=1e-5)
 
 
-def test_the_graph_is_refused_with_order(model, tmp_path):
-    done = lxsr(
-        "export", "hub", "--model", model, "--output", tmp_path / "hub", "--onnx", check=False
-    )
-    refused(done, "onnx")
+def test_a_graph_of_a_model_with_order_coefficients_is_refused(model, tmp_path):
+    options = ("--model", model, "--output", tmp_path / "hub", "--onnx")
+    refused(lxsr("export", "hub", *options, check=False), "onnx")
     assert not (tmp_path / "hub").exists()
 
 
@@ -224,9 +217,9 @@ def test_the_card_of_a_model_folder_has_no_scores_to_index(model):
     assert text.count("```python") == 1
 
 
-def test_spellings_have_the_vectors_of_their_pieces(tmp_path):
-    """In the table that other libraries read, and in the graph."""
-    onnxruntime, tokenizers = pytest.importorskip("onnxruntime"), pytest.importorskip("tokenizers")
+def test_spellings_have_the_vectors_of_their_pieces_in_table_and_graph(tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    tokenizers = pytest.importorskip("tokenizers")
     chinese = {"read_as": "漢汉語语", "lines": ["汉语"] * 999, "version": 3}
     folder = write_model(tmp_path / "random", num_layers=0, gated=True, **chinese)
     encoder = SentenceEncoder.from_pretrained(folder, "cpu")

@@ -1,4 +1,4 @@
-"""mteb itself measures an encoder of ours, on a task made here."""
+"""mteb evaluates an encoder of this package on a small task."""
 
 import json
 
@@ -34,12 +34,9 @@ def task():
         )
 
         def load_data(self, **_):
-            columns = dict(
-                zip(("sentence1", "sentence2"), map(list, zip(*PAIRS, strict=True)), strict=True)
-            )
-            self.dataset = {
-                "default": datasets.DatasetDict(test=datasets.Dataset.from_dict(columns))
-            }
+            rows = [{"sentence1": english, "sentence2": french} for english, french in PAIRS]
+            test = datasets.Dataset.from_list(rows)
+            self.dataset = {"default": datasets.DatasetDict(test=test)}
             self.data_loaded = True
 
     assert mteb
@@ -47,24 +44,24 @@ def task():
 
 
 @pytest.mark.slow
-def test_mteb_scores_it_as_we_do(task, toy_model):
+def test_the_score_of_mteb_is_the_share_of_nearest_translations(task, toy_model):
     import mteb
     from mteb.models import EncoderProtocol
 
     model = MtebEncoder.from_pretrained(toy_model, device="cpu")
     assert isinstance(model, EncoderProtocol)
     assert model.mteb_model_meta.revision == model.encoder.fingerprint
-    found = mteb.evaluate(model, task, cache=None, show_progress_bar=False)
-    score = found.task_results[0].scores["test"][0]["accuracy"]
-    ours = SentenceEncoder.from_pretrained(toy_model)
-    first, second = (ours.encode(list(side), normalize=True) for side in zip(*PAIRS, strict=True))
-    expected = (nearest_neighbours(second, first, 1)[1][:, 0] == np.arange(50)).mean()
-    assert score == pytest.approx(expected)
+    result = mteb.evaluate(model, task, cache=None, show_progress_bar=False)
+    score = result.task_results[0].scores["test"][0]["accuracy"]
+    encoder = SentenceEncoder.from_pretrained(toy_model)
+    english = encoder.encode([pair[0] for pair in PAIRS], normalize=True)
+    french = encoder.encode([pair[1] for pair in PAIRS], normalize=True)
+    _, nearest = nearest_neighbours(french, english, 1)
+    assert score == pytest.approx((nearest[:, 0] == np.arange(50)).mean())
 
 
 @pytest.mark.slow
-def test_a_registered_model_is_found_by_its_name(task, toy_model, tmp_path, monkeypatch):
-    """Its results are written as mteb writes them, and mteb reads them again."""
+def test_results_of_a_registered_model_are_cached_by_mteb(task, toy_model, tmp_path, monkeypatch):
     import mteb
     from mteb.cache import ResultCache
     from mteb.models.model_implementations import MODEL_REGISTRY
@@ -85,8 +82,9 @@ def test_a_registered_model_is_found_by_its_name(task, toy_model, tmp_path, monk
 
 
 @pytest.mark.slow
-def test_similarities(toy_model):
+def test_the_similarity_for_mteb_is_the_cosine(toy_model):
     model = MtebEncoder.from_pretrained(toy_model, device="cpu")
-    a, b = np.array([[3.0, 4.0], [0.0, 0.0]]), np.array([[4.0, 3.0], [1.0, 0.0]])
-    np.testing.assert_allclose(model.similarity(a, b), [[0.96, 0.6], [0, 0]], atol=1e-6)
-    np.testing.assert_allclose(model.similarity_pairwise(a, b), [0.96, 0], atol=1e-6)
+    first = np.array([[3.0, 4.0], [0.0, 0.0]])
+    second = np.array([[4.0, 3.0], [1.0, 0.0]])
+    np.testing.assert_allclose(model.similarity(first, second), [[0.96, 0.6], [0, 0]], atol=1e-6)
+    np.testing.assert_allclose(model.similarity_pairwise(first, second), [0.96, 0], atol=1e-6)

@@ -1,4 +1,4 @@
-"""A linear classifier of scikit-learn in the ONNX graph: the same answers, and what is refused."""
+"""A linear classifier of scikit-learn in the ONNX graph gives the same answers; other files are refused."""
 
 import json
 import pickle
@@ -22,9 +22,13 @@ NORMAL = np.random.default_rng(0).normal(size=(200, 8))
 
 
 def write(path, classifier):
-    """As the page about other tools has it."""
-    c = classifier
-    np.savez(path, coef=c.coef_, intercept=c.intercept_, classes=c.classes_.astype(str))
+    """Write a classifier as in docs/tools.md."""
+    np.savez(
+        path,
+        coef=classifier.coef_,
+        intercept=classifier.intercept_,
+        classes=classifier.classes_.astype(str),
+    )
     return path
 
 
@@ -48,7 +52,7 @@ def test_the_largest_logit_is_the_answer(kind, num_classes, tmp_path):
     np.testing.assert_array_equal(names, fitted.predict(NORMAL))
 
 
-def test_classes_that_are_numbers(tmp_path):
+def test_names_of_numbered_classes_are_text(tmp_path):
     np.savez(tmp_path / "c.npz", coef=NORMAL[:3], intercept=NORMAL[0, :3], classes=[3, 1, 2])
     classifier = LinearClassifier.read(tmp_path / "c.npz", 8)
     assert classifier.config()["id2label"] == {"0": "3", "1": "1", "2": "2"}
@@ -77,14 +81,14 @@ INVALID = {
 
 
 @pytest.mark.parametrize("name", INVALID)
-def test_arrays_of_another_kind_are_refused(name, tmp_path):
+def test_invalid_arrays_are_refused(name, tmp_path):
     changed, message = INVALID[name]
     np.savez(tmp_path / "c.npz", **(ARRAYS | changed))
     with pytest.raises(InputError, match=rf"c\.npz: .*{message}"):
         LinearClassifier.read(tmp_path / "c.npz", 8)
 
 
-def test_files_of_another_kind_are_refused(tmp_path, monkeypatch):
+def test_invalid_and_large_files_are_refused(tmp_path, monkeypatch):
     file = tmp_path / "c.npz"
     np.savez(file, **ARRAYS)
     whole = file.read_bytes()
@@ -113,7 +117,7 @@ class Harmful:
         return open, (str(self.path), "w")
 
 
-def test_nothing_in_the_file_is_run(encoder, tmp_path):
+def test_pickled_code_in_the_file_does_not_run(encoder, tmp_path):
     trace = tmp_path / "trace"
     file = tmp_path / "c.joblib"
     file.write_bytes(pickle.dumps(Harmful(trace)))
@@ -140,7 +144,7 @@ def test_the_graph_answers_like_scikit_learn(encoder, topics, int8, tmp_path):
     ids = np.array([row.ids for row in tokenizer.encode_batch(sentences)], dtype=np.int64)
     names = ["sentence_embedding", "logits", "probabilities", "label"]
     embeddings, logits, probabilities, labels = session.run(names, {"input_ids": ids})
-    # the classifier is exact, also where the embeddings are rounded
+    # The classifier is exact even if the embeddings are rounded.
     expected = fitted.predict_proba(embeddings)
     np.testing.assert_allclose(probabilities, expected, atol=1e-5)
     np.testing.assert_array_equal(labels, expected.argmax(axis=1))
@@ -154,7 +158,7 @@ def test_the_graph_answers_like_scikit_learn(encoder, topics, int8, tmp_path):
     assert config["label2id"] == {name: int(number) for number, name in config["id2label"].items()}
 
 
-def test_the_file_is_not_overwritten(encoder, tmp_path):
+def test_a_classifier_in_the_output_folder_is_not_overwritten(encoder, tmp_path):
     export_onnx(encoder, tmp_path / "onnx")
     np.savez(tmp_path / "onnx" / "c.npz", **ARRAYS)
     words = ("--classifier", tmp_path / "onnx" / "c.npz", "--output", tmp_path / "onnx")

@@ -37,7 +37,7 @@ def token(server, monkeypatch):
 
 
 def exported(model, folder, *options, **arguments):
-    """`lxsr export hub` in a folder."""
+    """Run `lxsr export hub` in a folder."""
     words = ("export", "hub", "--model", model, "--output", "out", *options)
     return lxsr_here(*words, folder=folder, **arguments)
 
@@ -88,7 +88,7 @@ def test_a_private_model_is_not_pushed_to_a_public_repository(server, model, tmp
 
 
 @pytest.mark.usefixtures("token")
-def test_a_branch(server, model, tmp_path):
+def test_a_revision_is_pushed_to_its_branch(server, model, tmp_path):
     server.repositories["org/toy"] = Repository()
     server.repositories["org/toy"].commit({"README.md": b"main"})
     options = ("--push", "org/toy", "--revision", "v2")
@@ -109,15 +109,16 @@ def test_a_branch(server, model, tmp_path):
         (["--revision", "v1"], ["--revision", "--push"]),
     ],
 )
-def test_nothing_is_written_if_nothing_can_be_pushed(server, model, tmp_path, options, words):
+def test_invalid_options_of_a_push_are_refused_before_writing(
+    server, model, tmp_path, options, words
+):
     done = exported(model, tmp_path, *options, check=False)
     refused(done, *words)
     assert not (tmp_path / "out").exists()
     assert not server.requests
 
 
-def test_a_hub_that_refuses(server, model, tmp_path, monkeypatch):
-    """The folder stays, so that the upload can be repeated alone."""
+def test_after_a_refused_push_the_folder_can_be_pushed_again(server, model, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
     done = exported(model, tmp_path, "--push", "org/toy", check=False)
     refused(done, "org/toy", server.url, "401")
@@ -133,7 +134,7 @@ def test_a_hub_that_refuses(server, model, tmp_path, monkeypatch):
         push_to_hub("out", "org/toy")
 
 
-def test_without_the_library(model, monkeypatch):
+def test_a_push_without_huggingface_hub_names_its_installation(model, monkeypatch):
     monkeypatch.setattr("fairseq_lxsr.machine.is_missing", lambda module: True)
     with pytest.raises(InputError, match=r"org/toy: .*huggingface_hub.* -m pip install"):
         push_to_hub("out", "org/toy")

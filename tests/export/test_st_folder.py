@@ -1,6 +1,4 @@
-"""The folder for sentence-transformers, loaded by sentence-transformers itself with no code of
-ours.
-"""
+"""The folder for sentence-transformers, loaded by sentence-transformers without this package."""
 
 import itertools
 import re
@@ -26,13 +24,13 @@ from fairseq_lxsr.export.fast_tokenizer import SAMPLE, VOICED, fast_tokenizer
 from fairseq_lxsr.export.st_folder import load_folder
 from fairseq_lxsr.text.folding import write_folded_rules
 
-# nothing is imported here, where each worker of pytest would
+# The library is not imported here, because each worker of pytest would need seconds for it.
 pytestmark = pytest.mark.skipif(
     not find_spec("sentence_transformers"), reason="sentence-transformers is not installed"
 )
-SENTENCES = [side for pair in toy.sentences(100, seed=9) for side in pair]
+SENTENCES = toy.lines(100, seed=9)
 SENTENCES += ["the dog " * 150, "Ünknown ☃ piece", "X <mask>"]
-WITHOUT_US = """
+WITHOUT_PACKAGE = """
 import sys
 sys.modules["fairseq_lxsr"] = None
 import numpy as np
@@ -43,24 +41,23 @@ np.save(sys.argv[2], model.encode(open(sys.argv[3], encoding="utf-8").read().spl
 
 
 @pytest.mark.slow
-def test_the_same_vectors_without_our_code(toy_model, tmp_path):
-    done = lxsr(
-        "export", "sentence-transformers", "--model", toy_model, "--output", tmp_path / "st"
-    )
+def test_the_folder_gives_the_same_vectors_without_this_package(toy_model, tmp_path):
+    options = ("--model", toy_model, "--output", tmp_path / "st")
+    done = lxsr("export", "sentence-transformers", *options)
     (difference,) = re.findall(r"\d[\d.]*e-\d+", done.stdout)
     assert float(difference) < 1e-4
     (tmp_path / "text").write_text("\n".join(SENTENCES), encoding="utf-8")
-    python(WITHOUT_US, tmp_path / "st", tmp_path / "out.npy", tmp_path / "text", cwd=tmp_path)
+    python(WITHOUT_PACKAGE, tmp_path / "st", tmp_path / "out.npy", tmp_path / "text", cwd=tmp_path)
     expected = SentenceEncoder.from_pretrained(toy_model, "cpu").encode(SENTENCES)
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("pieces", ["bpe", "unigram", "unigram of bytes"])
-def test_both_kinds_of_pieces_and_a_dictionary_that_lacks_some(pieces, tmp_path):
-    kind, _, of_bytes = pieces.partition(" of ")
-    encoder = SentenceEncoder.from_pretrained(
-        write_model(tmp_path / "random", kind, bool(of_bytes)), "cpu"
-    )
+@pytest.mark.parametrize(
+    ("pieces", "byte_fallback"), [("bpe", False), ("unigram", False), ("unigram", True)]
+)
+def test_models_with_pieces_outside_the_dictionary_are_exported(pieces, byte_fallback, tmp_path):
+    model = write_model(tmp_path / "random", pieces, byte_fallback)
+    encoder = SentenceEncoder.from_pretrained(model, "cpu")
     assert export_sentence_transformers(encoder, tmp_path / "st", SENTENCES) < 1e-5
 
 
@@ -70,13 +67,12 @@ def test_kana_with_voicing_marks_and_korean_letters_have_the_same_pieces(package
     texts = [SAMPLE[-2], *(f"\uff71{text}" for text in VOICED)]
     texts += [text.replace("\u3099", "\uff9e").replace("\u309a", "\uff9f") for text in texts]
     texts += [unicodedata.normalize("NFD", "개가 지붕 위에서 자고 있다. Où est-il ? Σήμερα")]
-    # Syllables with a last letter, letters for keyboards, marks in an unusual order
+    # Syllables with a final consonant, compatibility jamo, and marks in an unusual order.
     letters = "\u1112\u1161\u11ab\ud558\u3131\u314f\u0301"
     texts += map("".join, itertools.product(letters, repeat=3))
     texts += ["\u0301\u0323 a\u0301\u0323"]
-    assert [encoding.ids for encoding in fast.encode_batch(texts)] == [
-        row.tolist() for row in tokenizer.encode(texts)
-    ]
+    expected = [ids.tolist() for ids in tokenizer.encode(texts)]
+    assert [encoding.ids for encoding in fast.encode_batch(texts)] == expected
 
 
 @pytest.mark.slow
@@ -92,14 +88,14 @@ def test_folded_letters_have_the_same_pieces(tmp_path):
 
 
 @pytest.mark.parametrize("num_layers", [0, 1])
-def test_epsilon_of_the_model(num_layers, tmp_path):
-    """So large that it matters; a folder with another one is not written."""
+def test_the_folder_has_the_layer_norm_eps_of_the_model(num_layers, tmp_path):
+    """The value is so large that another one would change the vectors, and stop the export."""
     folder = write_model(tmp_path / "random", layer_norm_eps=0.5, num_layers=num_layers)
     encoder = SentenceEncoder.from_pretrained(folder, "cpu")
     assert export_sentence_transformers(encoder, tmp_path / "st", SENTENCES) < 1e-5
 
 
-def test_without_layers(toy_model, tmp_path):
+def test_an_ungated_model_without_layers_is_exported(toy_model, tmp_path):
     encoder = SentenceEncoder.from_pretrained(toy_model, "cpu")
     encoder.model.layers = torch.nn.ModuleList()
     object.__setattr__(encoder.model.config, "num_layers", 0)
@@ -107,45 +103,32 @@ def test_without_layers(toy_model, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["bert", "module", "static"])
-def test_vectors_of_length_one(kind, toy_model, tmp_path):
-    """By each kind of folder; the loader of this package, which needs no flag, keeps the length
-    too.
-    """
+def test_every_kind_of_folder_can_normalize_vectors(kind, toy_model, tmp_path):
+    """`load_folder` of this package, which needs no flag, normalizes them too."""
     sizes = {"gated": True, "num_layers": 0, "order_coefficients": int(kind == "module")}
     folder = toy_model if kind == "bert" else write_model(tmp_path / "random", **sizes)
     encoder = SentenceEncoder.from_pretrained(folder, "cpu")
     assert export_sentence_transformers(encoder, tmp_path / "st", SENTENCES, normalize=True) < 1e-5
-    found = load_folder(tmp_path / "st", "cpu").encode(SENTENCES)
-    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5)
+    vectors = load_folder(tmp_path / "st", "cpu").encode(SENTENCES)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
 
 
-@pytest.mark.parametrize("learnt", [False, True], ids=["mean", "mean, order"])
-@pytest.mark.parametrize("layers", [0, 2])
-def test_gated_encoders(learnt, layers, tmp_path):
-    """A mean of embeddings loads without our code; any other is a module of ours, which `lxsr`
-    takes too.
-    """
-    model = write_model(
-        tmp_path / "random", gated=True, num_layers=layers, order_coefficients=int(learnt)
-    )
+@pytest.mark.parametrize("order_coefficients", [0, 1])
+@pytest.mark.parametrize("num_layers", [0, 2])
+def test_only_a_gated_mean_of_embeddings_needs_no_module_of_this_package(
+    order_coefficients, num_layers, tmp_path
+):
+    """`lxsr embed` reads both kinds of folders."""
+    sizes = {"num_layers": num_layers, "order_coefficients": order_coefficients}
+    model = write_model(tmp_path / "random", gated=True, **sizes)
     encoder = SentenceEncoder.from_pretrained(model, "cpu")
     assert export_sentence_transformers(encoder, tmp_path / "st", SENTENCES) < 1e-5
-    plain = not (learnt or layers)
-    assert (tmp_path / "st" / ST_MODULE).is_dir() is not plain
+    needs_module = num_layers > 0 or order_coefficients > 0
+    assert (tmp_path / "st" / ST_MODULE).is_dir() == needs_module
     (tmp_path / "text").write_text("a dog\n", encoding="utf-8")
-    embed = (
-        "embed",
-        "--input",
-        tmp_path / "text",
-        "--output",
-        tmp_path / "o.npy",
-        "--model",
-        tmp_path / "st",
-    )
-    assert (encoder.fingerprint in lxsr(*embed).stdout) is not plain
-
-
-ORDER = "order"
+    files = ("--input", tmp_path / "text", "--output", tmp_path / "o.npy")
+    done = lxsr("embed", "--model", tmp_path / "st", *files)
+    assert (encoder.fingerprint in done.stdout) == needs_module
 
 
 @pytest.mark.parametrize("form", ["sentence-transformers", "hub"])
@@ -157,16 +140,17 @@ ORDER = "order"
         (
             {"num_layers": 0, "gated": True, "order_coefficients": 1},
             (),
-            f"{ORDER}.*--drop-order",
+            "order.*--drop-order",
         ),
         ({"num_layers": 0, "gated": True, "order_coefficients": 1}, ("--drop-order",), ""),
-        ({"num_layers": 1, "order_coefficients": 1}, (), ORDER),
+        ({"num_layers": 1, "order_coefficients": 1}, (), "order"),
         ({"num_layers": 1, "gated": True}, (), "gated layers"),
     ],
 )
-def test_an_export_says_why_its_folder_needs_the_flag(form, sizes, options, why, tmp_path):
-    """The card shows the flag where it is needed, and only there."""
-    model, output = write_model(tmp_path / "random", **sizes), tmp_path / "st"
+def test_an_export_says_why_its_folder_needs_trust_remote_code(form, sizes, options, why, tmp_path):
+    """The card shows the flag only if it is needed."""
+    model = write_model(tmp_path / "random", **sizes)
+    output = tmp_path / "st"
     printed = lxsr("export", form, "--model", model, "--output", output, *options).stdout
     notes = printed.splitlines()[1:]
     assert len(notes) == bool(why)
@@ -175,25 +159,20 @@ def test_an_export_says_why_its_folder_needs_the_flag(form, sizes, options, why,
         assert ("--drop-order" in note) == ("--drop-order" in why)
     assert (output / ST_MODULE).is_dir() is bool(why)
     if form == "hub":
-        assert (
-            "trust_remote_code=True" in (output / "README.md").read_text(encoding="utf-8")
-        ) is bool(why)
+        card = (output / "README.md").read_text(encoding="utf-8")
+        assert ("trust_remote_code=True" in card) is bool(why)
 
 
 @pytest.mark.parametrize("architecture", ["laser", "tlaser", "transformer"])
 def test_every_network_is_a_module_that_trains_and_is_saved(architecture, tmp_path):
-    """The trainer of sentence-transformers moves the loss in 5 steps; saved and loaded the vectors
-    are the same.
-    """
+    """The trainer of sentence-transformers lowers the loss in 5 steps; saved vectors are the same."""
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
     from sentence_transformers import SentenceTransformerTrainingArguments as Arguments
     from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
-    # imports sentence_transformers
-    from fairseq_lxsr.export.st_module import (
-        load_sentence_transformer,
-    )
+    # Imports sentence_transformers.
+    from fairseq_lxsr.export.st_module import load_sentence_transformer
 
     sizes = {"gated": True, "order_coefficients": 1} if architecture == "transformer" else {}
     folder = small_model.write_folder(tmp_path / "model", architecture, **sizes)
@@ -204,19 +183,20 @@ def test_every_network_is_a_module_that_trains_and_is_saved(architecture, tmp_pa
     )
     np.testing.assert_allclose(model.encode(SENTENCES), encoder.encode(SENTENCES), atol=1e-5)
     np.testing.assert_array_equal(model.encode(["", " "]), np.zeros((2, encoder.output_dim)))
-    pairs = Dataset.from_dict(
-        dict(zip(("anchor", "positive"), zip(*toy.sentences(40), strict=True), strict=True))
+    rows = [{"anchor": english, "positive": french} for english, french in toy.sentences(40)]
+    pairs = Dataset.from_list(rows)
+    arguments = Arguments(
+        str(tmp_path / "out"),
+        max_steps=5,
+        per_device_train_batch_size=16,
+        learning_rate=0.01,
+        logging_steps=1,
     )
-    sizes = {
-        "max_steps": 5,
-        "per_device_train_batch_size": 16,
-        "learning_rate": 0.01,
-        "logging_steps": 1,
-    }
-    how = Arguments(str(tmp_path / "out"), **sizes)
-    how.report_to, how.disable_tqdm, how.save_strategy = [], True, "no"
+    arguments.report_to = []
+    arguments.disable_tqdm = True
+    arguments.save_strategy = "no"
     trainer = SentenceTransformerTrainer(
-        model, how, train_dataset=pairs, loss=MultipleNegativesRankingLoss(model)
+        model, arguments, train_dataset=pairs, loss=MultipleNegativesRankingLoss(model)
     )
     trainer.train()
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
@@ -233,25 +213,24 @@ def test_a_folder_that_another_program_saved_is_not_replaced(tmp_path):
     encoder = SentenceEncoder.from_pretrained(
         write_model(tmp_path / "random", gated=True, num_layers=0), "cpu"
     )
-    for _ in range(2):  # our own is
+    # An exported folder is replaced.
+    for _ in range(2):
         export_sentence_transformers(encoder, tmp_path / "st")
     SentenceTransformer(str(tmp_path / "st"), device="cpu").save(str(tmp_path / "st"))
     with pytest.raises(InputError, match=r"modules\.json"):
         export_sentence_transformers(encoder, tmp_path / "st")
 
 
-def test_vectors_that_differ_are_not_exported(toy_model, tmp_path):
+def test_a_folder_with_different_vectors_is_not_exported(toy_model, tmp_path):
     encoder = SentenceEncoder.from_pretrained(toy_model, "cpu")
-    object.__setattr__(encoder.model.config, "layer_norm_eps", 0.5)  # not that of the layers
+    # The layers have another value.
+    object.__setattr__(encoder.model.config, "layer_norm_eps", 0.5)
     with pytest.raises(ValueError, match="cannot be exported"):
         export_sentence_transformers(encoder, tmp_path / "st")
     assert not (tmp_path / "st").exists()
 
 
-def test_tokens_and_lengths_by_the_names_of_sentence_transformers(toy_model, tmp_path):
-    """A BERT gives a vector for each piece, and a module of ours reads as many pieces as it is
-    told.
-    """
+def test_an_exported_folder_has_token_embeddings_and_max_seq_length(toy_model, tmp_path):
     from sentence_transformers import SentenceTransformer
 
     from fairseq_lxsr.export.st_module import load_sentence_transformer
@@ -279,7 +258,7 @@ def test_tokens_and_lengths_by_the_names_of_sentence_transformers(toy_model, tmp
         module.max_seq_length = 0
 
 
-def test_other_backends_than_torch_are_refused_by_the_module(tmp_path):
+def test_the_module_refuses_backends_other_than_torch(tmp_path):
     from sentence_transformers import SentenceTransformer
 
     folder = small_model.write_folder(tmp_path / "model", gated=True, num_layers=1)

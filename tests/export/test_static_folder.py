@@ -1,6 +1,4 @@
-"""The folder of a model without layers, as sentence-transformers and model2vec read it, and read
-back after a save.
-"""
+"""The folder of a model without layers, read by sentence-transformers, model2vec and this package."""
 
 import json
 import re
@@ -23,7 +21,7 @@ from fairseq_lxsr.export import export_sentence_transformers
 from fairseq_lxsr.export.fast_tokenizer import SAMPLE
 
 tokenizers = pytest.importorskip("tokenizers")
-SENTENCES = [side for pair in toy.sentences(30, seed=9) for side in pair]
+SENTENCES = toy.lines(30, seed=9)
 SENTENCES += [
     "the dog " * 150,
     "كَتَبَ do\u064eg d\u0640og",
@@ -40,14 +38,14 @@ KINDS = ["bpe", "unigram", "unigram of bytes"]
 
 def model_of(folder, kind="bpe", **sizes) -> SentenceEncoder:
     pieces, _, of_bytes = kind.partition(" of ")
-    return SentenceEncoder.from_pretrained(
-        write_model(folder, pieces, bool(of_bytes), **WITHOUT_LAYERS | sizes), "cpu"
-    )
+    model = write_model(folder, pieces, bool(of_bytes), **WITHOUT_LAYERS | sizes)
+    return SentenceEncoder.from_pretrained(model, "cpu")
 
 
 def by_model2vec(folder, sentences) -> np.ndarray:
-    """What model2vec computes: without the unknown piece; by the library itself where it is
-    installed.
+    """Return the vectors of model2vec, which skips the unknown piece.
+
+    The library computes them if it is installed, else the code below.
     """
     try:
         from model2vec import StaticModel
@@ -60,12 +58,14 @@ def by_model2vec(folder, sentences) -> np.ndarray:
         tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
         tokenizer.enable_truncation(config["max_length"])
         model = json.loads(tokenizer.to_str())["model"]
-        unknown = (
-            model["unk_id"] if "unk_id" in model else tokenizer.token_to_id(model["unk_token"])
-        )
+        if "unk_id" in model:
+            unknown = model["unk_id"]
+        else:
+            unknown = tokenizer.token_to_id(model["unk_token"])
         means = np.zeros((len(sentences), rows.shape[1]), np.float32)
         for row, encoding in enumerate(tokenizer.encode_batch(sentences, add_special_tokens=False)):
-            if ids := [number for number in encoding.ids if number != unknown]:
+            ids = [id_ for id_ in encoding.ids if id_ != unknown]
+            if ids:
                 means[row] = rows[ids].mean(axis=0)
         lengths = np.linalg.norm(means, axis=1, keepdims=True)
         return means / np.maximum(lengths, 1e-12) if config["normalize"] else means
@@ -74,8 +74,8 @@ def by_model2vec(folder, sentences) -> np.ndarray:
 
 @pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_model2vec_gives_our_vectors(kind, normalize, tmp_path):
-    """Also of text with letters that no piece has, which it would leave out."""
+def test_model2vec_gives_the_same_vectors(kind, normalize, tmp_path):
+    """Some letters are in no piece; model2vec alone would leave them out."""
     encoder = model_of(tmp_path / "random", kind)
     export_sentence_transformers(encoder, tmp_path / "st", SENTENCES, normalize)
     expected = encoder.encode(SENTENCES, normalize=normalize)
@@ -83,7 +83,7 @@ def test_model2vec_gives_our_vectors(kind, normalize, tmp_path):
 
 
 @pytest.mark.parametrize(("dtype", "share"), [("float16", 0.6), ("int8", 0.4)])
-def test_other_types_of_weights(dtype, share, tmp_path):
+def test_smaller_types_of_weights_give_close_vectors(dtype, share, tmp_path):
     encoder = model_of(tmp_path / "random")
     sizes = {}
     for name in ("float32", dtype):
@@ -99,7 +99,7 @@ def test_other_types_of_weights(dtype, share, tmp_path):
     np.testing.assert_allclose(by_model2vec(folder, SENTENCES), embeddings, atol=2e-3)
 
 
-def test_codes_of_4_bits_are_exact_in_8(tmp_path):
+def test_a_table_of_4_bits_is_exported_exactly_in_8_bits(tmp_path):
     encoder = model_of(tmp_path / "random")
     table = PackedTable(*to_int4(encoder.table))
     packed = SentenceEncoder(
@@ -110,7 +110,7 @@ def test_codes_of_4_bits_are_exact_in_8(tmp_path):
     np.testing.assert_allclose(opened.encode(SENTENCES), packed.encode(SENTENCES), atol=1e-6)
 
 
-def test_models_with_order_need_float32(tmp_path):
+def test_a_model_with_order_coefficients_is_not_exported_in_int8(tmp_path):
     encoder = model_of(tmp_path / "random", order_coefficients=1)
     options = ("--model", encoder.folder, "--output", tmp_path / "st", "--dtype", "int8")
     done = lxsr("export", "sentence-transformers", *options, check=False)
@@ -120,7 +120,7 @@ def test_models_with_order_need_float32(tmp_path):
 
 @pytest.mark.parametrize("version", [1, 4])
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_folder_opens_here_as_it_was(kind, version, tmp_path):
+def test_the_folder_opens_as_the_same_model(kind, version, tmp_path):
     encoder = model_of(tmp_path / "random", kind, version=version)
     export_sentence_transformers(encoder, tmp_path / "st")
     opened = SentenceEncoder.from_pretrained(tmp_path / "st")
@@ -128,48 +128,40 @@ def test_the_folder_opens_here_as_it_was(kind, version, tmp_path):
     assert opened.max_seq_length == encoder.max_seq_length
     np.testing.assert_allclose(opened.encode(SENTENCES), encoder.encode(SENTENCES), atol=1e-6)
     opened.save(tmp_path / "model")
-    done = lxsr(
-        "embed",
-        "--model",
-        tmp_path / "model",
-        "--input",
-        _lines(tmp_path),
-        "--output",
-        tmp_path / "o.npy",
-    )
+    (tmp_path / "text").write_text("a dog\n", encoding="utf-8")
+    files = ("--input", tmp_path / "text", "--output", tmp_path / "o.npy")
+    done = lxsr("embed", "--model", tmp_path / "model", *files)
     assert SentenceEncoder.from_pretrained(tmp_path / "model").fingerprint in done.stdout
     np.testing.assert_allclose(np.load(tmp_path / "o.npy"), encoder.encode(["a dog"]), atol=1e-6)
 
 
-def _lines(folder):
-    (folder / "text").write_text("a dog\n", encoding="utf-8")
-    return folder / "text"
-
-
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_opens_after_sentence_transformers_has_saved_other_weights(kind, tmp_path):
-    """As after training: only its own two files are left, under another name of the table."""
+def test_a_folder_that_sentence_transformers_saved_after_training_opens(kind, tmp_path):
+    """It has only two files, and another name of the table."""
     st = pytest.importorskip("sentence_transformers")
     export_sentence_transformers(model_of(tmp_path / "random", kind), tmp_path / "st", (), True)
     model = st.SentenceTransformer(str(tmp_path / "st"), device="cpu")
-    assert len(model) == 2  # and the length of vectors
+    # The table, and the normalization of vectors.
+    assert len(model) == 2
     weights = model[0].embedding.weight
-    # not the unknown piece
-    own = [*range(3), *range(4, 60), *([len(weights) - 1] if "bytes" not in kind else [])]
-    noise = np.random.default_rng(1).normal(size=(len(own), 32))
-    weights.data[own] += weights.data.new_tensor(noise)
+    # All rows but 3, which is that of the unknown piece.
+    trained_rows = [*range(3), *range(4, 60)]
+    if "bytes" not in kind:
+        trained_rows.append(len(weights) - 1)
+    noise = np.random.default_rng(1).normal(size=(len(trained_rows), 32))
+    weights.data[trained_rows] += weights.data.new_tensor(noise)
     model.save(str(tmp_path / "saved"))
     assert not (tmp_path / "saved" / "config.json").exists()
     opened = SentenceEncoder.from_pretrained(tmp_path / "saved")
-    found = model.encode(SENTENCES)
-    known = found.any(axis=1)  # letters that had no row are unknown to its tokenizer for ever
-    assert known[:62].all()
-    np.testing.assert_allclose(
-        opened.encode(SENTENCES, normalize=True)[known], found[known], atol=1e-5
-    )
+    expected = model.encode(SENTENCES)
+    # Letters without a row are unknown to the tokenizer of the folder.
+    is_known = expected.any(axis=1)
+    assert is_known[:62].all()
+    embeddings = opened.encode(SENTENCES, normalize=True)
+    np.testing.assert_allclose(embeddings[is_known], expected[is_known], atol=1e-5)
 
 
-def test_other_folders_of_sentence_transformers_are_refused(tmp_path):
+def test_invalid_folders_of_sentence_transformers_are_refused(tmp_path):
     (tmp_path / "modules.json").write_text("[]")
     with pytest.raises(InputError, match=re.escape(str(tmp_path))):
         SentenceEncoder.from_pretrained(tmp_path)
@@ -187,39 +179,32 @@ def test_other_folders_of_sentence_transformers_are_refused(tmp_path):
         SentenceEncoder.from_pretrained(tmp_path / "st")
 
 
-def test_order_can_be_dropped(tmp_path):
-    """The folder is then one of those libraries, of the mean of the rows."""
+def test_drop_order_exports_the_mean_of_the_rows(tmp_path):
+    """The folder then needs no module of this package."""
     encoder = model_of(tmp_path / "random", order_coefficients=2)
     options = ("--model", tmp_path / "random" / "model", "--output", tmp_path / "st")
     lxsr("export", "sentence-transformers", *options)
     assert "SentenceModule" in (tmp_path / "st" / "modules.json").read_text()
     lxsr("export", "sentence-transformers", *options, "--drop-order", "--normalize")
-    assert "fairseq" not in re.sub(
-        r'"exported_by.*', "", (tmp_path / "st" / "modules.json").read_text()
-    )
+    modules = (tmp_path / "st" / "modules.json").read_text()
+    assert "fairseq" not in re.sub(r'"exported_by.*', "", modules)
     ids, lengths = encoder.split(SENTENCES)
-    means = [
-        rows.mean(axis=0) if len(rows) else np.zeros(32)
-        for rows in _split(encoder.table[ids], lengths)
-    ]
-    expected = np.array(means) / np.maximum(1e-9, np.linalg.norm(means, axis=1, keepdims=True))
+    means = np.zeros((len(SENTENCES), 32))
+    for number, rows in enumerate(np.split(encoder.table[ids], lengths.cumsum()[:-1])):
+        if len(rows):
+            means[number] = rows.mean(axis=0)
+    expected = means / np.maximum(1e-9, np.linalg.norm(means, axis=1, keepdims=True))
     np.testing.assert_allclose(by_model2vec(tmp_path / "st", SENTENCES), expected, atol=1e-5)
 
 
-def _split(rows, lengths):
-    return np.split(rows, lengths.cumsum()[:-1])
-
-
-def test_order_is_not_dropped_where_layers_would_go_on_without(tmp_path):
+def test_drop_order_is_refused_for_a_model_with_layers(tmp_path):
     small_model.write_folder(tmp_path / "model", gated=True, num_layers=1, order_coefficients=1)
     options = ("--model", tmp_path / "model", "--output", tmp_path / "st", "--drop-order")
     refused(lxsr("export", "sentence-transformers", *options, check=False), "drop_order")
 
 
-def test_a_rule_of_its_own_is_exported(tmp_path):
-    """One that composes other letters than NFKC does: half-width kana and their marks stay apart, ü
-    and ǖ do not.
-    """
+def test_the_normalization_rule_of_a_model_is_exported(tmp_path):
+    """Unlike NFKC, the rule leaves half-width kana and their marks apart, and composes ü and ǖ."""
     rules = {
         "ｶ": "カ",
         "ﾞ": "\u3099",
@@ -229,14 +214,14 @@ def test_a_rule_of_its_own_is_exported(tmp_path):
         "i\u0328": "į",
         "臺": "台",
     }
-    lines = (
-        "\t".join(" ".join(f"{ord(letter):X}" for letter in side) for side in pair)
-        for pair in rules.items()
-    )
-    (tmp_path / "rule.tsv").write_text("\n".join(lines), encoding="ascii")
-    folder = write_model(
-        tmp_path / "m", byte_fallback=True, rule=tmp_path / "rule.tsv", **WITHOUT_LAYERS
-    )
+
+    def codes(text):
+        return " ".join(f"{ord(letter):X}" for letter in text)
+
+    lines = [f"{codes(source)}\t{codes(target)}" for source, target in rules.items()]
+    rule = tmp_path / "rule.tsv"
+    rule.write_text("\n".join(lines), encoding="ascii")
+    folder = write_model(tmp_path / "m", byte_fallback=True, rule=rule, **WITHOUT_LAYERS)
     encoder = SentenceEncoder.from_pretrained(folder, "cpu")
     texts = [
         "ｶﾞ カ\u3099 ｶ\u3099 ﾞ",
@@ -246,15 +231,14 @@ def test_a_rule_of_its_own_is_exported(tmp_path):
         *rules,
     ]
     export_sentence_transformers(encoder, tmp_path / "st", texts)
-    np.testing.assert_allclose(
-        by_model2vec(tmp_path / "st", texts), encoder.encode(texts), atol=1e-5
-    )
+    expected = encoder.encode(texts)
+    np.testing.assert_allclose(by_model2vec(tmp_path / "st", texts), expected, atol=1e-5)
     opened = SentenceEncoder.from_pretrained(tmp_path / "st")
-    np.testing.assert_allclose(opened.encode(texts), encoder.encode(texts), atol=1e-6)
+    np.testing.assert_allclose(opened.encode(texts), expected, atol=1e-6)
 
 
-def test_the_trainer_of_sentence_transformers_as_the_page_has_it(tmp_path, monkeypatch):
-    """With a small model of random weights, whose two pairs come near each other."""
+def test_the_code_of_the_page_trains_an_exported_model(tmp_path, monkeypatch):
+    """Two pairs change a small model with random weights."""
     pytest.importorskip("sentence_transformers")
     pytest.importorskip("datasets")
     (block,) = re.findall(

@@ -1,8 +1,7 @@
-"""The ONNX folder as transformers.js reads it: its pipeline gives the embeddings of
-`SentenceEncoder`.
+"""The pipelines of transformers.js give the embeddings of `SentenceEncoder` from the ONNX folder.
 
-The library is looked for where .ci/run installs it; without it, or without Node.js, the arithmetic
-alone is tested.
+The library is in the folder into which .ci/run installs it. Without it, or without Node.js, only the
+computation of its pipelines is tested.
 """
 
 import json
@@ -39,7 +38,8 @@ TRADITIONAL = ["漢語", "我們發現了漢語", "頭髮, 一個 DOG", "語", "
 FOLDED = "Ёлка — ёлка, “Straße” „œuvre‟ ٣٤ ΆΈ ά\u0301 \u2018\u0131\u2019 ﺔ کتاب יִ क़ ş ș Ș"
 STATIC = {"num_layers": 0, "gated": True, "version": 4}
 SIZES = {
-    "best": {"num_layers": 0, "gated": True, "order_coefficients": 1},  # lxsr_best
+    # The architecture lxsr_best.
+    "best": {"num_layers": 0, "gated": True, "order_coefficients": 1},
     "gated": {"num_layers": 2, "gated": True, "order_coefficients": 2},
     "plain": {"num_layers": 1, "pieces": "unigram"},
     "chinese": STATIC | {"read_as": READ_AS, "lines": CHINESE},
@@ -61,17 +61,17 @@ const { pipeline, env } = createRequire(process.argv[1] + "/")("@huggingface/tra
 env.allowRemoteModels = false;
 (async () => {
   const { sentences, folders } = JSON.parse(require("node:fs").readFileSync(0));
-  const found = {};
+  const embeddings = {};
   for (const [name, folder] of Object.entries(folders)) {
     const embed = await pipeline("feature-extraction", folder);
     const all = await embed(sentences, { pooling: "mean" });
     const one = await embed(sentences[0], { pooling: "mean", normalize: true });
-    found[name] = [all.tolist(), one.tolist()];
+    embeddings[name] = [all.tolist(), one.tolist()];
   }
-  console.log(JSON.stringify(found));
+  console.log(JSON.stringify(embeddings));
 })();
 """
-# As the page about other tools has it.
+# From docs/tools.md.
 RUNTIME = """
 const ort = require("node:module").createRequire(process.argv[1] + "/")("onnxruntime-node");
 (async () => {
@@ -85,9 +85,7 @@ const ort = require("node:module").createRequire(process.argv[1] + "/")("onnxrun
   console.log(JSON.stringify([...sentence_embedding.data]));
 })();
 """
-
-
-# As the page about other tools has it, with all classes of each sentence.
+# From docs/tools.md, with all classes of each sentence.
 CLASSIFIER = """
 const { createRequire } = require("node:module");
 const { pipeline, env } = createRequire(process.argv[1] + "/")("@huggingface/transformers");
@@ -120,7 +118,7 @@ def load_model(name: str, work: Path) -> SentenceEncoder:
     ],
 )
 def test_letters_are_replaced_without_compiled_rules(name, tmp_path):
-    """The library reads them as the normal form NFKC, whatever they are."""
+    """transformers.js replaces compiled rules by the normal form NFKC."""
     encoder = load_model(name, tmp_path)
     symbols = extended_symbols(encoder.tokenizer, encoder.size.vocab_size)
     symbols = with_spellings(encoder.tokenizer, symbols)
@@ -130,30 +128,34 @@ def test_letters_are_replaced_without_compiled_rules(name, tmp_path):
     sentences = [*TRADITIONAL, FOLDED]
     all_ids, lengths = encoder.tokenizer.encode_known(sentences)
     expected = [ids.tolist() for ids in np.split(all_ids, np.cumsum(lengths)[:-1])]
-    for compiled in (True, False):
-        if not compiled:
-            steps = content["normalizer"]["normalizers"]
-            nfkc = [{"type": "NFKC"} if "Precompiled" in step["type"] else step for step in steps]
-            content["normalizer"]["normalizers"] = nfkc
+    assert any(encoder.tokenizer.unknown not in ids for ids in expected)
+
+    def assert_reads_alike(content):
         tokenizer = tokenizers.Tokenizer.from_str(json.dumps(content))
-        found = [rows[tokenizer.encode(sentence).ids].tolist() for sentence in sentences]
-        assert found == expected
-        assert any(encoder.tokenizer.unknown not in ids for ids in found)
+        for sentence, ids in zip(sentences, expected, strict=True):
+            assert rows[tokenizer.encode(sentence).ids].tolist() == ids
+
+    assert_reads_alike(content)
+    for step in content["normalizer"]["normalizers"]:
+        if "Precompiled" in step["type"]:
+            step.clear()
+            step["type"] = "NFKC"
+    assert_reads_alike(content)
 
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    """Encoders and their ONNX folders by name; of the second, embeddings have length one."""
+    """Encoders and their ONNX folders by name; embeddings of "gated" have length one."""
     work = tmp_path_factory.mktemp("exported")
-    found = {}
+    folders = {}
     for name in SIZES:
         encoder = load_model(name, work)
         export_onnx(encoder, work / f"{name}.folder", normalize=name == "gated")
-        found[name] = encoder, work / f"{name}.folder"
-    return found
+        folders[name] = encoder, work / f"{name}.folder"
+    return folders
 
 
-def expected(encoder: SentenceEncoder, name: str) -> np.ndarray:
+def expected_embeddings(encoder: SentenceEncoder, name: str) -> np.ndarray:
     return encoder.encode(SENTENCES, normalize=name == "gated")
 
 
@@ -163,17 +165,16 @@ def test_the_mean_over_the_pieces_is_the_embedding(exported, name):
     encoder, folder = exported[name]
     tokenizer = tokenizers.Tokenizer.from_file(str(folder / onnx_folder.TOKENIZER_FILE))
     session = onnxruntime.InferenceSession(str(folder / onnx_folder.MODEL_FILE))
-    encoded = tokenizer.encode_batch(SENTENCES)
-    ids, mask = (
-        np.array([getattr(e, part) for e in encoded], dtype=np.int64)
-        for part in ("ids", "attention_mask")
-    )
+    encodings = tokenizer.encode_batch(SENTENCES)
+    ids = np.array([encoding.ids for encoding in encodings], dtype=np.int64)
+    mask = np.array([encoding.attention_mask for encoding in encodings], dtype=np.int64)
     pooled, states = session.run(["sentence_embedding", "last_hidden_state"], {"input_ids": ids})
     assert states.shape == (*ids.shape, 32)
-    # a sentence without a known word has no pieces, so it has no mean
+    # A sentence without a known word has no pieces, and a zero vector.
     mean = (states * mask[..., None]).sum(axis=1) / np.maximum(1, mask.sum(axis=1, keepdims=True))
-    np.testing.assert_allclose(mean, expected(encoder, name), atol=1e-5)
-    np.testing.assert_allclose(pooled, expected(encoder, name), atol=1e-5)
+    expected = expected_embeddings(encoder, name)
+    np.testing.assert_allclose(mean, expected, atol=1e-5)
+    np.testing.assert_allclose(pooled, expected, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -182,25 +183,24 @@ def test_the_mean_over_the_pieces_is_the_embedding(exported, name):
     not (LIBRARY / "node_modules" / "@huggingface" / "transformers").is_dir(),
     reason=f"no transformers.js in {LIBRARY}",
 )
-def test_its_pipeline_gives_the_same_embeddings(exported):
-    wanted = {
-        "sentences": SENTENCES,
-        "folders": {name: str(folder) for name, (_, folder) in exported.items()},
-    }
+def test_the_pipeline_of_transformers_js_gives_the_same_embeddings(exported):
+    folders = {name: str(folder) for name, (_, folder) in exported.items()}
+    request = json.dumps({"sentences": SENTENCES, "folders": folders})
     command = ["node", "-e", PIPELINE, "--", str(LIBRARY)]
-    done = subprocess.run(
-        command, input=json.dumps(wanted), capture_output=True, text=True, timeout=120
-    )
+    done = subprocess.run(command, input=request, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stderr == ""  # the library warns of files that it has to guess at
-    for name, (all_found, one_found) in json.loads(done.stdout).items():
-        embeddings = expected(exported[name][0], name)
-        found, some = np.array(all_found, dtype=float), embeddings.any(axis=1)
-        np.testing.assert_allclose(found[some], embeddings[some], atol=1e-4)
-        assert np.isnan(found[~some]).all()  # without a known word
-        np.testing.assert_allclose(
-            np.array(one_found)[0], embeddings[0] / np.linalg.norm(embeddings[0]), atol=1e-4
-        )
+    # The library warns if a file of the folder is missing.
+    assert done.stderr == ""
+    results = json.loads(done.stdout)
+    assert results.keys() == exported.keys()
+    for name, (all_vectors, normalized_vectors) in results.items():
+        expected = expected_embeddings(exported[name][0], name)
+        embeddings = np.array(all_vectors, dtype=float)
+        has_known_word = expected.any(axis=1)
+        np.testing.assert_allclose(embeddings[has_known_word], expected[has_known_word], atol=1e-4)
+        assert np.isnan(embeddings[~has_known_word]).all()
+        unit = expected[0] / np.linalg.norm(expected[0])
+        np.testing.assert_allclose(np.array(normalized_vectors)[0], unit, atol=1e-4)
 
 
 @pytest.mark.slow
@@ -229,8 +229,8 @@ def test_a_classifier_gives_the_same_answers(exported, topics, tmp_path):
     assert [answer["label"] for answer in best] == fitted.predict(expected).tolist()
     for answers, probabilities in zip(all_classes, fitted.predict_proba(expected), strict=True):
         scores = {answer["label"]: answer["score"] for answer in answers}
-        found = [scores[name] for name in fitted.classes_]
-        np.testing.assert_allclose(found, probabilities, atol=1e-4)
+        for name, probability in zip(fitted.classes_, probabilities, strict=True):
+            assert scores[name] == pytest.approx(probability, abs=1e-4)
 
 
 @pytest.mark.slow
@@ -255,10 +255,8 @@ def test_onnx_runtime_for_javascript_needs_the_mask(exported):
     assert "input 'attention_mask' is missing" in run(without_mask).stderr
 
 
-def test_pieces_that_the_library_would_not_find_are_not_for_it(tmp_path):
-    """Its unigram models know no bytes: a folder without tokenizer_config.json is refused, not read
-    otherwise.
-    """
+def test_a_unigram_model_with_bytes_is_not_offered_to_transformers_js(tmp_path):
+    """The library cannot read bytes; without tokenizer_config.json it refuses the folder."""
     model = write_model(tmp_path / "random", "unigram", byte_fallback=True)
     encoder = SentenceEncoder.from_pretrained(model, "cpu")
     onnx_folder.write_tokenizer(encoder, encoder.tokenizer.symbols, tmp_path)

@@ -1,6 +1,4 @@
-"""The page of `lxsr export web` in a real browser: the same pieces and the same nearest sentences
-as in Python.
-"""
+"""The page of `lxsr export web` in a browser computes the pieces and nearest sentences of Python."""
 
 import itertools
 import unicodedata
@@ -23,16 +21,17 @@ from fairseq_lxsr.text.folding import write_folded_rules
 from fairseq_lxsr.text.tokenizer import normalise
 
 BAG = {"gated": True, "num_layers": 0, "embed_dim": 64}
-CORPUS = list(dict.fromkeys(side for pair in toy.sentences(60, seed=3) for side in pair))
+CORPUS = list(dict.fromkeys(toy.lines(60, seed=3)))
 QUERIES = [*CORPUS[:8], *SAMPLE, "", " ", "</script><b>", "ΑΣ \u03c3 ς ﬁ ½ … a▁b"]
 QUERIES += ["e\u0301te\u0301 \uff21\uff22 \uff5e \u200b x"]
-# invisible characters, a second dot and capitals in disguise; without a known word
+# Invisible characters, marks, and letters that become capitals or several letters.
 QUERIES += [
     "th\u00ade do\u2060g \u200fsee\u200ds",
     "\u0e01\u200b\u0e02 \u2801\u2800\u2802 क\u094d\u200dष",
     "كَتَبَ الطّـالِبُ \ufe76ب",
     "İSTANBUL № \u2115 ㎏ \U0001d403og ị\u0307",
 ]
+# Without a known word, or with a single one.
 QUERIES += [
     "\u0e2a\u0e27\u0e31",
     "☃ !",
@@ -56,15 +55,18 @@ def export(folder, model, lines=("", *CORPUS, "<b>bold</b> & </script>")):
 @pytest.mark.slow
 @pytest.mark.parametrize("pieces", ["bpe", "unigram"])
 @pytest.mark.parametrize(("order", "version"), [(0, 1), (2, 4)])
-def test_the_same_pieces_and_neighbours(browser, tmp_path, pieces, order, version):
+def test_the_page_has_the_pieces_and_neighbours_of_python_and_asks_no_server(
+    browser, tmp_path, pieces, order, version
+):
     model = write_model(
         tmp_path / "random", pieces, version=version, order_coefficients=order, **BAG
     )
     assert export(tmp_path, model).returncode == 0
     encoder = SentenceEncoder.from_pretrained(model, "cpu")
     context = browser.new_context()
-    asked, messages = [], []
-    context.on("request", lambda request: asked.append(request.url))
+    requests = []
+    messages = []
+    context.on("request", lambda request: requests.append(request.url))
     context.on("console", lambda message: messages.append(message.text))
     context.on("weberror", lambda error: messages.append(str(error.error)))
     tab = context.new_page()
@@ -74,16 +76,19 @@ def test_the_same_pieces_and_neighbours(browser, tmp_path, pieces, order, versio
     index = encoder.encode([*CORPUS, "<b>bold</b> & </script>"], normalize=True)
     queries = encoder.encode(QUERIES, normalize=True)
     for text, query in zip(QUERIES, queries, strict=True):
-        found = tab.evaluate("text => { const e = embed(text); return e && nearest(e, 3); }", text)
-        assert (found is None) == (not query.any())
-        if found:
+        hits = tab.evaluate("text => { const e = embed(text); return e && nearest(e, 3); }", text)
+        assert (hits is None) == (not query.any())
+        if hits:
+            cosine, row = hits[0]
             cosines = index @ query
-            assert cosines[found[0][1]] > cosines.max() - 0.01  # 8 bits may exchange near ties
-            np.testing.assert_allclose(found[0][0], cosines[found[0][1]], atol=0.01)
+            # Rounding to 8 bits may exchange near ties.
+            assert cosines[row] > cosines.max() - 0.01
+            np.testing.assert_allclose(cosine, cosines[row], atol=0.01)
     tab.fill("#query", CORPUS[5])
     assert tab.locator("#found li").first.inner_text().endswith(CORPUS[5])
     assert tab.inner_text("h1") == "<i>Search</i>"
-    assert len(asked) == 1, asked  # the page itself
+    # The only request is that of the page itself.
+    assert len(requests) == 1, requests
     assert messages == []
     outcome = tab.evaluate("fetch('https://example.org').then(() => 'asked', () => 'forbidden')")
     assert outcome == "forbidden"
@@ -92,10 +97,8 @@ def test_the_same_pieces_and_neighbours(browser, tmp_path, pieces, order, versio
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pieces", ["bpe", "unigram"])
-def test_what_is_pasted_keeps_the_page_responsive(browser, tmp_path, pieces):
-    """20,000 letters in one word or in many, of any script: the pieces of Python, after less than
-    100 ms.
-    """
+def test_the_page_embeds_20000_pasted_letters_within_100_milliseconds(browser, tmp_path, pieces):
+    """In one word or in many, of several scripts, with the pieces of Python."""
     model = write_model(tmp_path / "random", pieces, **BAG)
     assert export(tmp_path, model).returncode == 0
     encoder = SentenceEncoder.from_pretrained(model, "cpu")
@@ -130,21 +133,20 @@ def assert_normalized_alike(browser, folder, model, texts):
 
 
 @pytest.mark.slow
-def test_marks_are_composed_as_by_sentencepiece(browser, tmp_path):
-    """Letters with marks in any order, some composed already, jamo and kana."""
+def test_the_page_composes_marks_like_sentencepiece(browser, tmp_path):
+    """The texts are letters with marks in any order, jamo and kana."""
     model = write_model(tmp_path / "random", **BAG)
     letters = (
         "aeouAÂơạ\uff21\u03b1\u1f00\u0645\u064a\u05e9\u0915\u1100\u1161\u11a8\u3131\uff76か ~\uff5e"
     )
     marks = "\u0300\u0301\u0302\u0303\u0308\u0323\u031b\u0344\u0345\u0651\u0650\u0654\u05c1\u05bc\u093c\u3099\uff9e"
-    every = letters + marks * 2
-    drawn = np.random.default_rng(1).choice(list(every), (500, 12))
+    drawn = np.random.default_rng(1).choice(list(letters + marks * 2), (500, 12))
     texts = [*SAMPLE, *("".join(row).strip() for row in drawn)]
     assert_normalized_alike(browser, tmp_path, model, texts)
 
 
 @pytest.mark.slow
-def test_folded_letters_are_those_of_sentencepiece(browser, tmp_path):
+def test_the_page_folds_letters_like_sentencepiece(browser, tmp_path):
     rules = write_folded_rules(tmp_path)
     model = write_model(tmp_path / "random", version=4, rule=rules, **BAG)
     texts = list(SAMPLE)
@@ -153,26 +155,27 @@ def test_folded_letters_are_those_of_sentencepiece(browser, tmp_path):
     assert_normalized_alike(browser, tmp_path, model, texts)
 
 
-def test_a_website_is_not_replaced(tmp_path):
+def test_only_an_exported_page_is_replaced(tmp_path):
     model = write_model(tmp_path / "random", **BAG)
     (tmp_path / "web").mkdir()
     (tmp_path / "web" / "index.html").write_text("<title>mine</title>")
     refused(export(tmp_path, model), "index.html")
     assert (tmp_path / "web" / "index.html").read_text() == "<title>mine</title>"
     (tmp_path / "web" / "index.html").unlink()
-    for _ in range(2):  # an older page is
+    for _ in range(2):
         assert export(tmp_path, model).returncode == 0
 
 
-def test_letters_that_are_normalized_otherwise(tmp_path):
+def test_the_page_stores_only_letters_that_javascript_normalizes_differently(tmp_path):
     encoder = SentenceEncoder.from_pretrained(write_model(tmp_path / "random", **BAG), "cpu")
     letters = letter_replacements(encoder.tokenizer)
-    assert letters["\uff5e"] == "\uff5e"  # NFKC makes a tilde of it
+    # NFKC would replace it by a tilde.
+    assert letters["\uff5e"] == "\uff5e"
     assert letters["\x7f"] == ""
     assert len(letters) < 500
 
 
-def test_8_bits():
+def test_rounding_to_8_bits_has_an_error_of_half_a_step():
     rows = np.random.default_rng(0).standard_normal((50, 32)).astype(np.float32)
     rows[7] = 0
     rounded, scales = to_int8(rows)
@@ -185,12 +188,12 @@ def test_8_bits():
     [
         ({"num_layers": 1, "gated": True}, CORPUS, "1 layers"),
         ({"num_layers": 0}, CORPUS, "transformer"),
-        # Pieces that the page cannot compute
+        # The page cannot compute pieces of bytes.
         (BAG | {"byte_fallback": True}, CORPUS, "byte"),
         (BAG, ["", " "], "corpus"),
     ],
 )
-def test_what_cannot_be_a_page_is_refused(tmp_path, model, lines, message):
+def test_models_and_texts_that_a_page_cannot_have_are_refused(tmp_path, model, lines, message):
     refused(export(tmp_path, write_model(tmp_path / "random", **model), lines), message)
     assert not (tmp_path / "web").exists()
 
@@ -202,12 +205,12 @@ def test_a_table_in_4_bits_is_half_as_large_and_exact(browser, tmp_path):
     packed = SentenceEncoder(
         Bag(encoder.size, {TABLE: table}), encoder.tokenizer, encoder.config, folder=encoder.folder
     )
-    sizes = []
-    for name, model in (("8", encoder), ("4", packed)):
-        export_web(model, CORPUS, tmp_path / name, "Search")
-        sizes.append((tmp_path / name / "index.html").stat().st_size)
+    export_web(encoder, CORPUS, tmp_path / "8", "Search")
+    export_web(packed, CORPUS, tmp_path / "4", "Search")
+    size_of_8_bits = (tmp_path / "8" / "index.html").stat().st_size
+    size_of_4_bits = (tmp_path / "4" / "index.html").stat().st_size
     # In base64, a byte takes 4/3 bytes.
-    assert sizes[0] - sizes[1] > 0.9 * table.codes.size * 4 / 3
+    assert size_of_8_bits - size_of_4_bits > 0.9 * table.codes.size * 4 / 3
     tab = browser.new_page()
     tab.goto((tmp_path / "4" / "index.html").as_uri())
     assert tab.locator("progress").count() == 0

@@ -1,4 +1,4 @@
-"""Protocols that the field reports, against the code of LASER and mteb on the same vectors; see
+"""xsim++, mteb-bitext and STS give the results of LASER and mteb on the same vectors; see
 golden/README.md.
 """
 
@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from conftest import case
 from golden_vectors import GOLDEN, Vectors
 
 from fairseq_lxsr.embeddings import Text
@@ -16,18 +17,16 @@ from fairseq_lxsr.evaluation.protocols.xsim_plus_plus import read_augmented
 
 DATA = json.loads((GOLDEN / "protocols.json").read_text())
 VALUES = DATA["values"]
-SOURCE, TARGET, CHANGED, OTHER = (
-    np.array(DATA[name], np.float32) for name in ("source", "target", "changed", "other")
-)
+SOURCE = np.array(DATA["source"], np.float32)
+OTHER = np.array(DATA["other"], np.float32)
 SOURCES = [f"source {row}" for row in range(len(SOURCE))]
 TEXTS = Text(SOURCES, "fr"), Text(DATA["lines"], "en")
 
 
 def encoder() -> Vectors:
     lines = [*SOURCES, *DATA["lines"], *DATA["errors"]]
-    return Vectors(
-        dict(zip(lines, [*DATA["source"], *DATA["target"], *DATA["changed"]], strict=True))
-    )
+    vectors = [*DATA["source"], *DATA["target"], *DATA["changed"]]
+    return Vectors(dict(zip(lines, vectors, strict=True)))
 
 
 def augmented(tmp_path) -> xsim_plus_plus.Augmented:
@@ -35,19 +34,25 @@ def augmented(tmp_path) -> xsim_plus_plus.Augmented:
     return read_augmented(tmp_path / "errors.json", language="en")
 
 
-def test_xsim_plus_plus_of_the_reference_tool(tmp_path):
-    found, expected = augmented(tmp_path), VALUES["xsim++"]
-    score = xsim_plus_plus.score_among_changed(*TEXTS, found, encoder())
+def test_xsim_plus_plus_equals_the_reference_tool(tmp_path):
+    changed = augmented(tmp_path)
+    expected = VALUES["xsim++"]
+    score = xsim_plus_plus.score_among_changed(*TEXTS, changed, encoder())
     errors = {name: sum(outcomes.hits) for name, outcomes in score.outcomes.items()}
     assert errors == {"error": expected["errors"]} | expected["types"]
     assert score.values["error"] == pytest.approx(100 * expected["errors"] / expected["of"])
     assert score.task == "fr->en"
     signature = "xsim++|metric:margin-ratio-k4-of-4|norm:l2|case:mixed|identical:hit|pairs:60|augmented:90|text:"
     assert score.signature.startswith(signature)
-    other = xsim_plus_plus.Augmented(
-        found.text, found.origins | {"changed 0": ("Other", "target 1")}
-    )
-    assert xsim_plus_plus.score_among_changed(*TEXTS, other, encoder()).signature != score.signature
+
+
+def test_the_signature_of_xsim_plus_plus_depends_on_the_types_of_changes(tmp_path):
+    changed = augmented(tmp_path)
+    origins = changed.origins | {"changed 0": ("Other", "target 1")}
+    retyped = xsim_plus_plus.Augmented(changed.text, origins)
+    score = xsim_plus_plus.score_among_changed(*TEXTS, changed, encoder())
+    retyped_score = xsim_plus_plus.score_among_changed(*TEXTS, retyped, encoder())
+    assert retyped_score.signature != score.signature
 
 
 def test_an_error_has_the_type_of_the_changed_translation(tmp_path):
@@ -57,12 +62,13 @@ def test_an_error_has_the_type_of_the_changed_translation(tmp_path):
     }
     (tmp_path / "e.json").write_text(json.dumps(errors))
     (tmp_path / "text").write_text("no cat\na 7 dog\nno cat\n")
-    found = read_augmented(tmp_path / "e.json", tmp_path / "text")
-    # the translation, its changed form, another's changed form, the other sentence, an identical
-    # sentence
+    changed = read_augmented(tmp_path / "e.json", tmp_path / "text")
     target = ["a dog", "a dog", "a dog", "a cat", "a dog"]
-    outcomes = xsim_plus_plus.error_outcomes(np.array([0, 6, 5, 0, 1]), target, found)
-    assert {name: one.hits for name, one in outcomes.items()} == {
+    # The translation, its changed form, the changed form of another sentence, another sentence, and
+    # a sentence identical with the translation.
+    nearest = np.array([0, 6, 5, 0, 1])
+    outcomes = xsim_plus_plus.error_outcomes(nearest, target, changed)
+    assert {name: values.hits for name, values in outcomes.items()} == {
         "error": [0, 1, 1, 1, 0],
         "Misaligned": [0, 0, 1, 1, 0],
         "Entity": [0, 0, 0, 0, 0],
@@ -70,35 +76,30 @@ def test_an_error_has_the_type_of_the_changed_translation(tmp_path):
     }
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        *(
-            "",
-            "[]",
-            "{}",
-            '{"a": 1}',
-            '{"a": {"errtype": "x"}}',
-            '{"a": {"errtype": 1, "src": "b"}}',
-        ),
-        *('{"a": {"errtype": "x|y", "src": "b"}}', '{"a": {"errtype": "x", "src": null}}'),
-        json.dumps({str(n): {"errtype": f"t{n}", "src": "b"} for n in range(20)}),
-    ],
-)
-def test_types_of_errors_that_are_none(tmp_path, content):
-    (tmp_path / "e.json").write_text(content)
-    with pytest.raises(InputError, match=r"e\.json: .*expected"):
-        read_augmented(tmp_path / "e.json")
+def test_invalid_files_of_changed_sentences_are_refused(tmp_path):
+    too_many_types = {str(row): {"errtype": f"type {row}", "src": "b"} for row in range(20)}
+    for content in (
+        "",
+        "[]",
+        "{}",
+        '{"a": 1}',
+        '{"a": {"errtype": "x"}}',
+        '{"a": {"errtype": 1, "src": "b"}}',
+        '{"a": {"errtype": "x|y", "src": "b"}}',
+        '{"a": {"errtype": "x", "src": null}}',
+        json.dumps(too_many_types),
+    ):
+        (tmp_path / "e.json").write_text(content)
+        with case(content), pytest.raises(InputError, match=r"e\.json: .*expected"):
+            read_augmented(tmp_path / "e.json")
 
 
-def test_bitext_mining_of_mteb():
+def test_mteb_bitext_equals_mteb():
     [score] = MtebBitext().scores(*TEXTS, encoder())
-    assert {name.lower(): value / 100 for name, value in score.values.items()} == pytest.approx(
-        VALUES["mteb-bitext"]
-    )
-    assert {name: outcomes.value for name, outcomes in score.outcomes.items()} == pytest.approx(
-        score.values
-    )
+    values = {name.lower(): value / 100 for name, value in score.values.items()}
+    assert values == pytest.approx(VALUES["mteb-bitext"])
+    outcomes = {name: outcomes.value for name, outcomes in score.outcomes.items()}
+    assert outcomes == pytest.approx(score.values)
     assert score.task == "fr->en"
     signature = (
         "mteb-bitext|metric:nn-cosine|average:weighted|case:mixed|identical:error|pairs:60|text:"
@@ -106,11 +107,10 @@ def test_bitext_mining_of_mteb():
     assert score.signature.startswith(signature)
 
 
-def test_a_class_with_two_cases_worked_out_by_hand():
-    # target 1 is wanted by two sources and chosen by three, two of them right; target 0 is never
-    # chosen
-    found = weighted_scores(np.array([0, 1, 1, 2]), np.array([1, 1, 1, 2]))
-    values = {name: outcomes.value for name, outcomes in found.items()}
+def test_weighted_scores_by_hand():
+    # Target 1 is the gold of two sources and chosen by three; target 0 is never chosen.
+    scores = weighted_scores(np.array([0, 1, 1, 2]), np.array([1, 1, 1, 2]))
+    values = {name: outcomes.value for name, outcomes in scores.items()}
     assert values == pytest.approx(
         {
             "F1": 100 * (0 + 0.8 + 0.8 + 1) / 4,
@@ -119,25 +119,30 @@ def test_a_class_with_two_cases_worked_out_by_hand():
             "recall": 75,
         }
     )
-    found = weighted_scores(np.array([0, 1]), np.array([0, 7]))  # 7 is never wanted
-    assert {name: outcomes.value for name, outcomes in found.items()} == dict.fromkeys(found, 50)
+    # Target 7 is the gold of no source.
+    for name, outcomes in weighted_scores(np.array([0, 1]), np.array([0, 7])).items():
+        assert outcomes.value == 50, name
 
 
-def test_correlations_of_mteb():
+def test_correlations_equal_those_of_mteb():
     outcomes = sts.correlations(SOURCE, OTHER, np.array(DATA["ratings"]))
-    expected = {
-        "Spearman": VALUES["sts"]["cosine_spearman"],
-        "Pearson": VALUES["sts"]["cosine_pearson"],
-    }
-    assert {name: out.value / 100 for name, out in outcomes.items()} == pytest.approx(
-        expected, abs=1e-6
-    )
+    assert outcomes.keys() == {"Spearman", "Pearson"}
+    spearman = 100 * VALUES["sts"]["cosine_spearman"]
+    pearson = 100 * VALUES["sts"]["cosine_pearson"]
+    assert outcomes["Spearman"].value == pytest.approx(spearman, abs=1e-4)
+    assert outcomes["Pearson"].value == pytest.approx(pearson, abs=1e-4)
+
+
+def test_equal_cosines_have_no_correlation():
     with pytest.raises(InputError, match=r"\b3 cosines"):
         sts.correlations(np.ones((3, 2)), np.ones((3, 2)), np.array([1.0, 2, 3]))
 
 
 def test_ties_share_the_mean_of_their_ranks():
     assert sts.ranks(np.array([3.0, 1, 3, 2, 3])).tolist() == [4, 1, 4, 2, 4]
+
+
+def test_the_cosine_of_a_vector_with_itself_is_exactly_one():
     vectors = np.random.default_rng(1).standard_normal((50, 7)).astype(np.float32)
     assert sts.cosines(vectors, vectors).tolist() == [1] * 50
 
@@ -167,14 +172,14 @@ def test_rated_pairs_are_read_by_column(tmp_path):
         ("a\tb\t1\n" * 3, r"s\.tsv: .* 1\b"),
     ],
 )
-def test_rated_pairs_that_cannot_be_correlated(tmp_path, content, message):
+def test_invalid_rated_pairs_are_refused(tmp_path, content, message):
     (tmp_path / "s.tsv").write_text(content)
     with pytest.raises(InputError, match=message):
         sts.read_rated(tmp_path / "s.tsv")
 
 
 def test_pairs_without_a_rating_are_skipped_and_counted(tmp_path, capsys):
-    """As in STS 2015 and 2016, of which only a part was rated."""
+    """Of STS 2015 and 2016 only a part was rated."""
     path = tmp_path / "sts.tsv"
     path.write_text("\ta\tb\n5\tc\td\n \te\tf\n1\tg\th\n2\ti\tj\n")
     rated = sts.read_rated(path, columns=(2, 3, 1))
@@ -186,7 +191,7 @@ def test_pairs_without_a_rating_are_skipped_and_counted(tmp_path, capsys):
         sts.read_rated(path, columns=(2, 3, 1))
 
 
-def test_rated_pairs_in_a_csv(tmp_path):
+def test_rated_pairs_are_read_from_a_csv(tmp_path):
     rows = '"A dog, red.",Un chien,5\r\n"A ""cat"".",Le chat,0.5\r\nA bird,Un oiseau,2\r\n'
     (tmp_path / "sts.csv").write_bytes(f"sentence1,sentence2,score\r\n{rows}".encode())
     rated = sts.read_rated(tmp_path / "sts.csv")
@@ -198,9 +203,9 @@ def test_rated_pairs_in_a_csv(tmp_path):
         sts.read_rated(tmp_path / "sts.tsv")
 
 
-@pytest.mark.parametrize("score", ["4,5", "nan", "-inf", "null", "None", "5e", "1e400"])
-def test_a_first_score_that_is_no_number_is_no_header(tmp_path, score):
-    rows = [f"A dog.\tUn chien.\t{score}", "The cat.\tLe chat.\t1", "A bird.\tUn oiseau.\t2"]
-    (tmp_path / "x.tsv").write_text("\n".join(rows) + "\n")
-    with pytest.raises(InputError, match=r"x\.tsv, line 1: "):
-        sts.read_rated(tmp_path / "x.tsv")
+def test_a_first_row_with_an_invalid_score_is_not_skipped_as_a_header(tmp_path):
+    for score in ("4,5", "nan", "-inf", "null", "None", "5e", "1e400"):
+        rows = [f"A dog.\tUn chien.\t{score}", "The cat.\tLe chat.\t1", "A bird.\tUn oiseau.\t2"]
+        (tmp_path / "x.tsv").write_text("\n".join(rows) + "\n")
+        with case(score), pytest.raises(InputError, match=r"x\.tsv, line 1: "):
+            sts.read_rated(tmp_path / "x.tsv")

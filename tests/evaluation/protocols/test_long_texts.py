@@ -1,6 +1,4 @@
-"""Texts longer than a model reads: every protocol has --on-long, and its signature says how many
-there were.
-"""
+"""Texts longer than a model reads: every protocol has --on-long, and the signature has their number."""
 
 import re
 from collections import Counter
@@ -19,13 +17,15 @@ from fairseq_lxsr.evaluation.score import Score
 from fairseq_lxsr.evaluation.tables import signatures
 
 PAIRS = 12
-LONG = 4  # sentences of each side, which differ only after what the model reads
+# Sentences of each side that differ only after the second word.
+LONG = 4
 
 
 class TwoWords:
     """Stands for a model that reads two words."""
 
-    output_dim, max_seq_length = 64, 2
+    output_dim = 64
+    max_seq_length = 2
 
     def __init__(self, fingerprint="two"):
         self.fingerprint = fingerprint
@@ -36,10 +36,11 @@ class TwoWords:
         if on_long == "error" and counts["long"]:
             row = next(row for row, line in enumerate(lines) if len(line) > 2)
             raise SentenceError(row, text[row], "3 pieces; expected at most 2")
-        read = [line if on_long == "split-mean" else line[:2] for line in lines]
-        return np.stack(
-            [np.sum([self.vector(word) for word in line], axis=0) for line in read]
-        ).astype(np.float32)
+        rows = []
+        for line in lines:
+            words = line if on_long == "split-mean" else line[:2]
+            rows.append(np.sum([self.vector(word) for word in words], axis=0))
+        return np.stack(rows).astype(np.float32)
 
     @staticmethod
     def vector(word):
@@ -52,46 +53,43 @@ def sentence(number):
 
 @pytest.fixture
 def text(tmp_path):
-    """Aligned files of two languages, which are one language, and what other protocols read."""
+    """A folder with the same sentences as files of two languages, in the formats of all protocols."""
     lines = [sentence(number) for number in range(PAIRS)]
     for language in ("en", "fr"):
         (tmp_path / f"test.{language}").write_text("\n".join(lines) + "\n")
         for part in ("training", "test"):
             rows = [f"{language}-{number}\t{line}\n" for number, line in enumerate(lines)]
             (tmp_path / f"bucc.{part}.{language}").write_text("".join(rows))
+    gold = [f"en-{number}\tfr-{number}\n" for number in range(PAIRS)]
     for part in ("training", "test"):
-        (tmp_path / f"bucc.{part}.gold").write_text(
-            "".join(f"en-{n}\tfr-{n}\n" for n in range(PAIRS))
-        )
-    (tmp_path / "sts.tsv").write_text(
-        "".join(f"{line}\t{lines[0]}\t{n % 5}\n" for n, line in enumerate(lines))
-    )
+        (tmp_path / f"bucc.{part}.gold").write_text("".join(gold))
+    rated = [f"{line}\t{lines[0]}\t{number % 5}\n" for number, line in enumerate(lines)]
+    (tmp_path / "sts.tsv").write_text("".join(rated))
     return tmp_path
 
 
-def measured(text, kind, **options):
-    scores = kind(
-        source=str(text / "test.en"), target=str(text / "test.fr"), lang_pairs="en-fr", **options
-    )
-    return scores.plan()
+def plan_of(kind, text, **options):
+    source = str(text / "test.en")
+    target = str(text / "test.fr")
+    return kind(source=source, target=target, lang_pairs="en-fr", **options).plan()
 
 
 @pytest.mark.parametrize("on_long", ["cut", "split-mean"])
-def test_sentences_that_differ_only_late(text, on_long, capsys):
-    plan = measured(text, SentenceRetrieval, metric=("nn",), on_long=on_long)
-    both = ByLanguage({"en": ModelFolder(TwoWords()), "fr": ModelFolder(TwoWords())})
-    for encoder in (ModelFolder(TwoWords()), both):
+def test_on_long_decides_how_much_of_a_sentence_is_read(text, on_long, capsys):
+    plan = plan_of(SentenceRetrieval, text, metric=("nn",), on_long=on_long)
+    by_language = ByLanguage({"en": ModelFolder(TwoWords()), "fr": ModelFolder(TwoWords())})
+    for encoder in (ModelFolder(TwoWords()), by_language):
         [[score, _]] = plan.measure(encoder)
         assert (score.values["P@1"] == 100) == (on_long == "split-mean")
         assert f"|long:{on_long}-{2 * LONG}|text:" in score.signature
         assert re.search(rf"\bxsr: .*: {2 * LONG}\b", capsys.readouterr().err)
 
 
-def test_a_score_without_long_texts_is_signed_as_before(text, capsys):
+def test_the_signature_does_not_mention_long_texts_if_there_are_none(text, capsys):
     for side in ("en", "fr"):
         (text / f"test.{side}").write_text("".join(f"word {number}x\n" for number in range(PAIRS)))
     for on_long in ("cut", "split-mean", "error"):
-        [[score, _]] = measured(text, Tatoeba, on_long=on_long).measure(ModelFolder(TwoWords()))
+        [[score, _]] = plan_of(Tatoeba, text, on_long=on_long).measure(ModelFolder(TwoWords()))
         assert "long" not in score.settings
     assert not capsys.readouterr().err
 
@@ -107,33 +105,35 @@ FIRST_LONG = {
 
 
 @pytest.mark.parametrize("name", FIRST_LONG)
-def test_every_retrieval_protocol_reads_long_texts_as_it_is_told(name, text, monkeypatch):
+def test_every_retrieval_protocol_has_the_option_on_long(name, text, monkeypatch):
     monkeypatch.setattr("fairseq_lxsr.cli.evaluate.load_any", lambda args: ModelFolder(TwoWords()))
     files = ("--source", text / "test.en", "--target", text / "test.fr")
     if name in ("bucc", "sts"):
         files = ("--data", text / name, "--lang-pairs", "en-fr")
-    command = ("eval", name, "--model", text / "sts.tsv", *files)  # which is not loaded
-    cut, whole = (lxsr_here(*command, "--on-long", how).stdout for how in ("cut", "split-mean"))
+    # The file is not loaded as a model, because load_any is replaced.
+    command = ("eval", name, "--model", text / "sts.tsv", *files)
+    cut = lxsr_here(*command, "--on-long", "cut").stdout
+    whole = lxsr_here(*command, "--on-long", "split-mean").stdout
     assert "|long:cut-" in cut
     assert "|long:split-mean-" in whole
-    assert lxsr_here(*command).stdout == cut  # the default
-    assert cut.partition("|long:")[0] != whole.partition("|long:")[0]  # the values
-    refused(
-        lxsr_here(*command, "--on-long", "error", check=False),
-        FIRST_LONG[name],
-        "3 pieces",
-    )
+    assert lxsr_here(*command).stdout == cut
+    cut_values = cut.partition("|long:")[0]
+    whole_values = whole.partition("|long:")[0]
+    assert cut_values != whole_values
+    refused(lxsr_here(*command, "--on-long", "error", check=False), FIRST_LONG[name], "3 pieces")
 
 
-def test_every_protocol_has_the_option():
+def test_on_long_is_split_mean_for_documents_and_else_cut():
     for name in protocols.PROTOCOLS:
         default = "split-mean" if name in ("mldoc", "passages", "titles", "xnli") else "cut"
         assert protocols.protocol_class(name).on_long == default
 
 
-def test_scores_of_models_that_read_differently_are_compared(text):
-    plans = {how: measured(text, Tatoeba, on_long=how) for how in ("cut", "split-mean")}
-    [cut], [whole] = (list(plan.measure(ModelFolder(TwoWords(how)))) for how, plan in plans.items())
+def test_scores_with_different_on_long_are_compared(text):
+    cut_encoder = ModelFolder(TwoWords("cut"))
+    whole_encoder = ModelFolder(TwoWords("split-mean"))
+    [cut] = plan_of(Tatoeba, text, on_long="cut").measure(cut_encoder)
+    [whole] = plan_of(Tatoeba, text, on_long="split-mean").measure(whole_encoder)
     results, notes = compare(cut, whole)
     assert [result.task for result in results] == ["en->fr", "fr->en"]
     assert not notes
@@ -143,16 +143,18 @@ def test_scores_of_models_that_read_differently_are_compared(text):
 
 
 def test_signatures_of_tasks_with_and_without_long_texts():
+    short = {"metric": "m", "text": "t", "model": "x"}
+    long = {"metric": "m", "long": "cut-3", "text": "t", "model": "x"}
     scores = [
-        Score("xsim", task, {"error": 1.0}, {"metric": "m", **long, "text": "t", "model": "x"})
-        for task, long in (("en->fr", {}), ("en->de", {"long": "cut-3"}))
+        Score("xsim", "en->fr", {"error": 1.0}, short),
+        Score("xsim", "en->de", {"error": 1.0}, long),
     ]
     assert "|long:none+cut-3|text:t|model:x|" in signatures(scores)
 
 
-def test_counts_are_those_of_one_measurement(text):
+def test_long_texts_are_counted_for_each_measurement(text):
     encoder = ModelFolder(TwoWords())
     for _ in range(2):
-        [[score, _]] = measured(text, Tatoeba).measure(encoder)
+        [[score, _]] = plan_of(Tatoeba, text).measure(encoder)
         assert score.settings["long"] == f"cut-{2 * LONG}"
     assert encoder.counts == Counter()

@@ -1,4 +1,4 @@
-"""Minimal pairs: the rules, ties, and what is reported."""
+"""Minimal pairs: the rules that change a sentence, ties, and the values of the score."""
 
 import numpy as np
 import pytest
@@ -21,10 +21,14 @@ from fairseq_lxsr.evaluation.score import read_scores
     ("rule", "sentence", "changed"),
     [
         (swapped, "The dog is in the garden.", "The garden is in the dog."),
-        (swapped, "A man sees a cat.", None),  # what follows the first noun could be another noun
-        (swapped, "The dog and the cat are here.", None),  # coordination means the same
-        (swapped, "The practical needs of the day.", None),  # an adjective is no noun
-        (swapped, "The dog of a man.", None),  # other articles would have to move too
+        # The word after the first noun could be another noun.
+        (swapped, "A man sees a cat.", None),
+        # A swapped coordination has the same meaning.
+        (swapped, "The dog and the cat are here.", None),
+        # An adjective is no noun.
+        (swapped, "The practical needs of the day.", None),
+        # Different articles would have to move too.
+        (swapped, "The dog of a man.", None),
         (swapped, "The dog of the dog.", None),
         (swapped, "Dogs bark.", None),
         (negated, "He has seen it.", "He has not seen it."),
@@ -34,23 +38,27 @@ from fairseq_lxsr.evaluation.score import read_scores
         (renumbered, "12,500 dogs and B52", None),
     ],
 )
-def test_rules(rule, sentence, changed):
+def test_a_rule_changes_only_sentences_with_a_new_meaning(rule, sentence, changed):
     assert rule(sentence) == changed
 
 
-def test_another_number_has_as_many_digits():
+def test_a_changed_number_has_as_many_digits():
     for sentence in ("In 1984 it was 7.", "7 dogs", "42 of 100"):
         changed = renumbered(sentence)
-        assert (changed != sentence, len(changed)) == (True, len(sentence))
+        assert changed != sentence
+        assert len(changed) == len(sentence)
 
 
 def test_a_tie_counts_half():
-    foreign, english = np.array([[1.0, 0], [1, 0], [1, 0]]), np.array([[2.0, 0], [0, 1], [3, 3]])
-    changed = np.array([[0.0, 1], [1, 0], [5, 5]])  # farther, nearer, as near
+    foreign = np.array([[1.0, 0], [1, 0], [1, 0]])
+    english = np.array([[2.0, 0], [0, 1], [3, 3]])
+    # Farther than the original, nearer, and at the same distance.
+    changed = np.array([[0.0, 1], [1, 0], [5, 5]])
     assert nearer(foreign, english, changed).hits == [1, 0, 0.5]
     assert nearer(foreign, english, changed).value == 50
 
 
+# Vectors of a sentence, its negation and another number.
 SEVEN = {
     "sept": [0, 1],
     "He was 7.": [0.2, 1],
@@ -59,12 +67,17 @@ SEVEN = {
 }
 
 
-def test_accuracy_by_rule():
-    english = ["The dog is in the garden.", "Dogs bark.", "He was 7."]
-    vectors = SEVEN | {"le chien": [1, 0], "chiens": [1, 1], "The dog is in the garden.": [1, 0.1]}
-    vectors |= {"The garden is in the dog.": [1, 0.1], "The dog is not in the garden.": [0.5, 1]}
-    texts = Text(["le chien", "chiens", "sept"], "fr", "s.fr"), Text(english, "en", "s.en")
-    score, pairs = score_minimal_pairs(*texts, Vectors(vectors))
+def test_each_rule_has_an_accuracy():
+    vectors = SEVEN | {
+        "le chien": [1, 0],
+        "chiens": [1, 1],
+        "The dog is in the garden.": [1, 0.1],
+        "The garden is in the dog.": [1, 0.1],
+        "The dog is not in the garden.": [0.5, 1],
+    }
+    french = Text(["le chien", "chiens", "sept"], "fr", "s.fr")
+    english = Text(["The dog is in the garden.", "Dogs bark.", "He was 7."], "en", "s.en")
+    score, pairs = score_minimal_pairs(french, english, Vectors(vectors))
     assert score.values == {"swap": 50, "negation": 50, "number": 100}
     assert score.task == "fr->en"
     signature = (
@@ -74,27 +87,24 @@ def test_accuracy_by_rule():
     assert pairs["negation"].rows == [0, 2]
 
 
-def test_a_rule_without_pairs_has_no_value_and_text_without_any_is_refused():
+def test_a_rule_without_pairs_has_no_value():
     score, _ = score_minimal_pairs(Text(["sept"], "fr"), Text(["He was 7."], "en"), Vectors(SEVEN))
     assert score.values.keys() == {"negation", "number"}
+
+
+def test_text_without_pairs_is_refused():
     with pytest.raises(InputError, match=r"s\.en: .*swap, negation, number"):
         score_minimal_pairs(Text(["chiens"], "fr"), Text(["Dogs bark."], "en", "s.en"), Vectors())
 
 
-def test_english_is_found_on_either_side_and_the_pairs_are_written(tmp_path):
+def test_english_may_be_either_side_and_the_pairs_are_written(tmp_path):
     (tmp_path / "t.en").write_text("The dog is in the house.\nA cat.\n")
     (tmp_path / "t.fr").write_text("Le chien est dans la maison.\nUn chat.\n")
     words = ("eval", "minimal-pairs", "--model", GOLDEN / "compatibility" / "best.model")
+    text = ("--data", tmp_path / "t", "--output", tmp_path / "scores.jsonl")
     for pair in ("en-fr", "fr-en"):
-        options = (
-            "--data",
-            tmp_path / "t",
-            "--lang-pairs",
-            pair,
-            "--output",
-            tmp_path / "scores.jsonl",
-        )
-        lxsr_here(*words, *options, "--pairs-output", tmp_path / f"{pair}.tsv")
+        pairs_output = tmp_path / f"{pair}.tsv"
+        lxsr_here(*words, *text, "--lang-pairs", pair, "--pairs-output", pairs_output)
     first, second = read_scores(tmp_path / "scores.jsonl")
     assert (first.task, first.signature, first.values) == (
         "fr->en",
@@ -109,7 +119,4 @@ def test_english_is_found_on_either_side_and_the_pairs_are_written(tmp_path):
         "house.",
     ]
     texts = ("--source", tmp_path / "t.fr", "--target", tmp_path / "t.fr", "--lang-pairs", "fr-de")
-    refused(
-        lxsr_here(*words, *texts, check=False),
-        "--lang-pairs fr-de",
-    )
+    refused(lxsr_here(*words, *texts, check=False), "--lang-pairs fr-de")

@@ -1,6 +1,4 @@
-"""A new protocol is one file and a row of the table: its options, its text and its scores come with
-the file.
-"""
+"""A new protocol needs only its file, with options, text and scores, and a row of the table."""
 
 import sys
 
@@ -40,27 +38,27 @@ class Lengths(Protocol):
 '''
 
 
-@pytest.mark.parametrize("name", protocols.PROTOCOLS)
-def test_a_row_of_the_table_is_a_protocol(name):
-    kind = protocols.protocol_class(name)
-    assert issubclass(kind, Protocol)
-    assert getattr(kind, "name", name) == name  # of classes that serve several rows
+def test_the_rows_of_the_table_are_protocols():
+    for name in protocols.PROTOCOLS:
+        kind = protocols.protocol_class(name)
+        assert issubclass(kind, Protocol), name
+        # A class for several rows has the name as an attribute.
+        assert getattr(kind, "name", name) == name
 
 
-def test_options_are_checked_here_and_in_python():
+def test_options_are_checked_in_python_and_in_the_command():
     with pytest.raises(InputError, match="--seed -1"):
         SentenceRetrieval(source="a", target="b", seed=-1)
-    languages = "mldoc --data x --langs "
-    for words, expected in (
-        ("xsr --metric nn,best", "nn, csls, margin"),
-        (f"{languages}en,fr,en", "languages"),
-        (f"{languages}en,,fr", "languages"),
+    for words, value, expected in (
+        (("xsr", "--metric"), "nn,best", "nn, csls, margin"),
+        (("mldoc", "--data", "x", "--langs"), "en,fr,en", "languages"),
+        (("mldoc", "--data", "x", "--langs"), "en,,fr", "languages"),
     ):
-        done = lxsr_here("eval", *words.split(), "--model", "x", check=False)
-        refused(done, f"'{words.split()[-1]}'", expected)
+        done = lxsr_here("eval", *words, value, "--model", "x", check=False)
+        refused(done, f"'{value}'", expected)
 
 
-def test_a_file_and_a_row_are_a_protocol(tmp_path, monkeypatch):
+def test_a_file_and_a_row_make_a_protocol(tmp_path, monkeypatch):
     (tmp_path / "lengths.py").write_text(PROTOCOL)
     monkeypatch.setattr(protocols, "__path__", [*protocols.__path__, str(tmp_path)])
     monkeypatch.setitem(
@@ -71,9 +69,6 @@ def test_a_file_and_a_row_are_a_protocol(tmp_path, monkeypatch):
     command = ("eval", "lengths", "--model", tmp_path / "words.vec", "--text", tmp_path / "text")
     assert "3.0" in lxsr_here(*command).stdout
     assert "4.0" in lxsr_here(*command, "--power", 1).stdout
-    refused(
-        lxsr_here(*command, "--power", 0, check=False),
-        "--power: '0'",
-    )
+    refused(lxsr_here(*command, "--power", 0, check=False), "--power: '0'")
     assert "mean length of the embeddings" in lxsr_here("eval", "--help").stdout
     sys.modules.pop("fairseq_lxsr.evaluation.protocols.lengths", None)

@@ -1,4 +1,4 @@
-"""Passage retrieval: the measures, the file formats, and BM25."""
+"""Passage retrieval: measures, file formats, pools of languages, codes, and BM25."""
 
 import gzip
 import json
@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 import random_model
-from conftest import COMPATIBILITY, lxsr_here, refused
+from conftest import COMPATIBILITY, case, lxsr_here, refused
 from golden_vectors import Vectors
 
 from fairseq_lxsr import SentenceEncoder
@@ -66,18 +66,18 @@ def write_xquad(folder, language: str, contexts, order=(0, 1)) -> None:
     (folder / f"xquad.{language}.json").write_text(json.dumps(content, indent=1))
 
 
-def test_measures():
-    """Two queries: the second of two relevant passages at rank 2, and none among the ten."""
+def test_measures_of_ten_ranked_passages():
+    """Query 1 has one of its two relevant passages at rank 2, query 2 none among the ten."""
     retrieved = np.array([[5, 3, 4, *range(10, 17)], [*range(7), -1, -1, -1]])
     outcomes = ranking_outcomes(retrieved, [{3: 1.0, 9: 1.0}, {8: 1.0}])
     assert outcomes["MRR@10"].hits == [0.5, 0]
     assert outcomes["R@1"].hits == [0, 0]
     assert outcomes["R@10"].hits == [0.5, 0]
-    # 1 / log2(3) of an ideal 1 + 1 / log2(3)
+    # The gain is 1 / log2(3), the ideal gain 1 + 1 / log2(3).
     assert outcomes["nDCG@10"].value == pytest.approx(100 * 0.63093 / 1.63093 / 2, abs=0.01)
 
 
-def test_graded_gains_and_fewer_passages_than_ten():
+def test_measures_of_graded_relevance_and_fewer_passages_than_ten():
     outcomes = ranking_outcomes(np.array([[1, 0]]), [{0: 3.0, 1: 1.0}])
     assert outcomes["R@10"].value == 100
     assert outcomes["R@1"].value == 50
@@ -85,7 +85,7 @@ def test_graded_gains_and_fewer_passages_than_ten():
     assert outcomes["nDCG@10"].value == pytest.approx(100 * expected, abs=0.01)
 
 
-def test_tsv_and_signature(files):
+def test_tables_are_scored_and_signed(files):
     test = read_passage_set(files, ("en", "en"))
     assert test.queries.lines == list(QUERIES.values())[:2]
     protocol = Passages(queries=files[0], passages=files[1], relevant=files[2], lang_pairs="en-en")
@@ -121,12 +121,9 @@ def test_the_ranking_of_an_index_is_measured(files, tmp_path):
         list(protocol.plan().measure(Vectors(VECTORS)))
 
 
-def test_beir(beir):
-    [[score]] = (
-        Passages(data=str(beir))
-        .plan()
-        .measure(Vectors(VECTORS | {f"T {text}": VECTORS[text] for text in PASSAGES.values()}))
-    )
+def test_a_beir_folder_is_scored_with_titles_and_graded_relevance(beir):
+    titled = {f"T {text}": VECTORS[text] for text in PASSAGES.values()}
+    [[score]] = Passages(data=str(beir)).plan().measure(Vectors(VECTORS | titled))
     assert score.settings["relevant"] == 3
     # The first passage of query 2 is c, which is one of its two relevant passages.
     assert score.values["MRR@10"] == 100
@@ -136,7 +133,7 @@ def test_beir(beir):
 def write_beir(folder, passages, queries, relevant) -> None:
     (folder / "qrels").mkdir(parents=True)
     for name, texts in (("corpus", passages), ("queries", queries)):
-        lines = [json.dumps({"_id": name, "text": text}) for name, text in texts.items()]
+        lines = [json.dumps({"_id": id_, "text": text}) for id_, text in texts.items()]
         (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
     write_tsv(folder / "qrels" / "test.tsv", [(*pair, "1") for pair in relevant])
 
@@ -200,7 +197,7 @@ def test_a_beir_folder_whose_relevant_passages_are_all_missing_is_refused(tmp_pa
         beir_score(tmp_path / "set", packaged)
 
 
-def test_identifiers_of_tables_are_independent(files, tmp_path):
+def test_a_query_may_have_the_identifier_of_its_passage_in_tables(files, tmp_path):
     write_tsv(tmp_path / "q.tsv", [("1", "which dog barks")])
     write_tsv(tmp_path / "p.tsv", [("1", "the dog barks"), ("2", "cats")])
     write_tsv(tmp_path / "r.tsv", [("1", "1")])
@@ -209,7 +206,7 @@ def test_identifiers_of_tables_are_independent(files, tmp_path):
     assert score.values["R@1"] == 100
 
 
-def test_xquad_within_and_across_languages(tmp_path):
+def test_xquad_is_read_within_and_across_languages(tmp_path):
     write_xquad(tmp_path, "en", ["a dog", "a  cat"])
     write_xquad(tmp_path, "de", ["ein Hund", "eine Katze"], order=(1, 0))
     test = read_xquad(str(tmp_path), ("en", "de"))
@@ -242,7 +239,7 @@ def write_languages(folder) -> dict[str, str]:
 
 
 def by_topic(text: str) -> list[float]:
-    """Return the vector of a text: the topic counts, the language only separates equal topics."""
+    """Return a vector in which the topic has a weight of 1 and the language of 0.1."""
     language, *_, topic = text.split()
     vector = [0.0] * 6
     vector[("dog", "rain", "cat").index(topic)] = 1.0
@@ -274,19 +271,19 @@ def test_each_passage_of_a_pool_is_in_one_language(tmp_path):
     assert len(draws) > 5
 
 
-def test_queries_of_a_pool_are_scored_by_whether_the_passage_is_in_their_language(tmp_path, topics):
-    # One language of queries, so that those with an English passage are known.
+def test_a_pool_scores_queries_with_a_passage_in_their_language_and_others_apart(tmp_path, topics):
+    # All queries are English, so those with an English passage are the first task.
     options = write_languages(tmp_path) | {"lang_pairs": "en-en,en-de"}
     protocol = Passages(**options, pool="one", seed=5)
     # "en rain" has the vector of "cat", so that its passage is second or third.
     topics.vectors["en rain"] = [0, 0.5, 1, 0, 0, 0]
     [scores] = protocol.plan().measure(topics)
-    same, two = scores
-    assert (same.task, two.task) == ("same language", "two languages")
-    assert same.settings["queries"] + two.settings["queries"] == 3
-    hits = same.outcomes["MRR@10"].hits + two.outcomes["MRR@10"].hits
+    same_language, two_languages = scores
+    assert (same_language.task, two_languages.task) == ("same language", "two languages")
+    assert same_language.settings["queries"] + two_languages.settings["queries"] == 3
+    hits = same_language.outcomes["MRR@10"].hits + two_languages.outcomes["MRR@10"].hits
     assert sorted(hits) == [0.5, 1, 1]
-    assert "|pool:one|languages:en->en,de|seed:5|queries:" in same.signature
+    assert "|pool:one|languages:en->en,de|seed:5|queries:" in same_language.signature
 
 
 def test_any_copy_counts_in_a_pool_of_all_languages(tmp_path, topics):
@@ -342,7 +339,7 @@ def test_codes_are_words_with_a_digit_that_one_passage_has(tmp_path):
     assert test.relevant == [{0: 1.0}, {0: 1.0}, {2: 1.0}]
 
 
-def test_codes_are_measured(tmp_path, packaged):
+def test_bm25_finds_codes(tmp_path, packaged):
     lines = [(str(number), f"Part no. AX-{number}, steel") for number in range(100, 120)]
     write_tsv(tmp_path / "p.tsv", lines)
     protocol = Passages(passages=str(tmp_path / "p.tsv"), codes=True, metric=("bm25",))
@@ -357,7 +354,7 @@ def test_a_collection_without_codes_is_refused(tmp_path):
         read_codes(tmp_path / "p.tsv")
 
 
-def test_command_with_distractors(tmp_path):
+def test_the_command_adds_distractors(tmp_path):
     write_xquad(tmp_path, "en", ["one red dog sees the cat", "two blue mice hear a horse"])
     (tmp_path / "more.txt").write_text("three birds\nfour fish\n")
     output = tmp_path / "scores.jsonl"
@@ -382,7 +379,7 @@ def test_command_with_distractors(tmp_path):
         ("r.tsv", "q1\n", "line 1", "q1"),
     ],
 )
-def test_invalid_files(files, tmp_path, file, content, place, value):
+def test_invalid_tables_are_refused(files, tmp_path, file, content, place, value):
     (tmp_path / file).write_text(content)
     with pytest.raises(InputError) as error:
         read_passage_set(files)
@@ -390,27 +387,27 @@ def test_invalid_files(files, tmp_path, file, content, place, value):
     assert value in str(error.value)
 
 
-@pytest.mark.parametrize("content", ["[]", '{"data": 3}', '{"data": [{"paragraphs": [{}]}]}', "x"])
-def test_invalid_xquad(tmp_path, content):
-    (tmp_path / "xquad.en.json").write_text(content)
-    with pytest.raises(InputError, match=r"xquad\.en\.json"):
-        read_xquad(str(tmp_path), ("en", "en"))
+def test_invalid_xquad_is_refused(tmp_path):
+    for content in ("[]", '{"data": 3}', '{"data": [{"paragraphs": [{}]}]}', "x"):
+        (tmp_path / "xquad.en.json").write_text(content)
+        with case(content), pytest.raises(InputError, match=r"xquad\.en\.json"):
+            read_xquad(str(tmp_path), ("en", "en"))
 
 
-def test_invalid_options(files, tmp_path):
-    three = ["--queries", files[0], "--passages", files[1], "--relevant", files[2]]
+def test_missing_and_contradictory_options_are_refused(files, tmp_path):
+    tables = ["--queries", files[0], "--passages", files[1], "--relevant", files[2]]
     for words, *expected in (
         (["--queries", files[0]], "--passages", "--data"),
-        ([*three, "--data", tmp_path], "--data"),
+        ([*tables, "--data", tmp_path], "--data"),
         (["--data", tmp_path], "queries.jsonl", tmp_path),
-        ([*three, "--lang-pairs", "en-fr,en-de"], "p.tsv", "2", "{lang}"),
-        ([*three, "--pool", "one"], "--pool one", "--lang-pairs"),
-        ([*three, "--codes"], "--codes", "--queries"),
+        ([*tables, "--lang-pairs", "en-fr,en-de"], "p.tsv", "2", "{lang}"),
+        ([*tables, "--pool", "one"], "--pool one", "--lang-pairs"),
+        ([*tables, "--codes"], "--codes", "--queries"),
         (["--codes"], "--codes", "--passages"),
         (["--codes", "--passages", "p.{lang}.tsv"], "p.{lang}.tsv", "--lang-pairs"),
         (["--dataset", "xquad"], "--data", "--lang-pairs"),
         (["--dataset", "xquad", "--data", tmp_path, "--lang-pairs", "en-xx"], "xquad.en.json"),
-        ([*three, "--metric", "bm26"], "bm26", "bm25"),
+        ([*tables, "--metric", "bm26"], "bm26", "bm25"),
     ):
         model = ("--model", COMPATIBILITY / "best.model")
         refused(lxsr_here("eval", "passages", *model, *words, check=False), *expected)

@@ -1,4 +1,4 @@
-"""XSR on a data set small enough to work out by hand; see golden/README.md."""
+"""XSR on a small data set whose results are known by hand; see golden/README.md."""
 
 import itertools
 import json
@@ -31,24 +31,22 @@ def test_golden_values():
     scores = SentenceRetrieval(metric=("nn",)).scores(golden_set(), encoder)
     assert [score.task for score in scores] == ["en->fr", "fr->en"]
     for score, direction in zip(scores, ("source->target", "target->source"), strict=True):
-        assert score.values == pytest.approx(
-            {f"P@{k}": DATA["values"][f"{direction} P@{k}"] for k in xsr.RANKS}
-        )
+        expected = {f"P@{rank}": DATA["values"][f"{direction} P@{rank}"] for rank in xsr.RANKS}
+        assert score.values == pytest.approx(expected)
         signature = "xsr|metric:nn-cosine|norm:l2|case:mixed|queries:10|candidates:10|seed:1|text:"
         assert score.signature.startswith(signature)
         assert "|model:golden|version:" in score.signature
+
+
+def test_every_metric_scores_both_directions():
+    scores = SentenceRetrieval().scores(golden_set(), Vectors(DATA["vectors"]))
     metrics = ("nn-cosine", "csls-k10", "margin-ratio-k4-of-100")
-    found = [
-        (score.settings["metric"], score.task)
-        for score in SentenceRetrieval().scores(golden_set(), encoder)
-    ]
-    assert found == list(itertools.product(metrics, ("en->fr", "fr->en")))
+    expected = list(itertools.product(metrics, ("en->fr", "fr->en")))
+    assert [(score.settings["metric"], score.task) for score in scores] == expected
 
 
-def test_metrics_order_as_the_search_of_that_name():
-    """On vectors around a common direction, where neighbourhoods matter, the three orders
-    differ.
-    """
+def test_a_metric_ranks_like_the_search_with_its_name():
+    """The vectors have a common direction, so that the three metrics differ."""
     rng = np.random.default_rng(0)
     queries = rng.standard_normal((30, 8)) + 0.7
     candidates = np.concatenate([queries, queries[:20]]) + rng.standard_normal((50, 8))
@@ -61,22 +59,28 @@ def test_metrics_order_as_the_search_of_that_name():
     assert len({order.tobytes() for order in orders.values()}) == 3
 
 
-def test_precision_counts_the_right_index():
-    hits = precision_outcomes(
-        (1, 2, 3), np.array([[0, 1, 2], [2, 0, 1], [0, 1, 3]]), np.array([0, 1, 2])
-    )
-    assert [outcomes.value for outcomes in hits.values()] == pytest.approx(
-        [100 / 3, 100 / 3, 200 / 3]
-    )
+def test_precision_counts_queries_whose_gold_is_among_the_first():
+    ranked = np.array([[0, 1, 2], [2, 0, 1], [0, 1, 3]])
+    outcomes = precision_outcomes((1, 2, 3), ranked, np.array([0, 1, 2]))
+    values = [outcome.value for outcome in outcomes.values()]
+    assert values == pytest.approx([100 / 3, 100 / 3, 200 / 3])
+
+
+def test_equal_sentences_have_the_same_identity():
     assert identities(["a", "b", "b", "c"]).tolist() == [0, 1, 1, 2]
-    text = Text(["a"], "en")  # scores are compared and shown by their tasks
+
+
+def test_the_directions_of_one_language_are_told_apart():
+    text = Text(["a"], "en")
     assert directions(text, text) == ("en (source)->en (target)", "en (target)->en (source)")
 
 
-def test_text_of_the_protocol(monkeypatch):
-    pairs = [(f"Sentence {i}", f"Satz {i}") for i in range(12)]
+PAIRS = [(f"Sentence {number}", f"Satz {number}") for number in range(12)]
+
+
+def test_empty_and_repeated_sentences_are_left_out():
     messy = [
-        *pairs,
+        *PAIRS,
         ("SENTENCE 3", "ein anderer"),
         ("neu", "satz 4"),
         ("", "leer"),
@@ -84,30 +88,36 @@ def test_text_of_the_protocol(monkeypatch):
         ("\u200b", "leer"),
         ("\U0001f60a", "ja"),
     ]
-    chosen = xsr.select(messy)
-    assert sorted(zip(chosen.source.lines, chosen.target.lines, strict=True)) == sorted(pairs)
-    assert [messy[row][0] for row in chosen.source.rows] == list(chosen.source.lines)
+    selected = xsr.select(messy)
+    assert sorted(zip(selected.source.lines, selected.target.lines, strict=True)) == sorted(PAIRS)
+    assert [messy[row][0] for row in selected.source.rows] == list(selected.source.lines)
+    assert selected.queries == 12
+    assert (selected.empty, selected.repeated) == (4, 2)
     lowered = xsr.select(messy, lowercase=True)
-    assert lowered.source.rows.tolist() == chosen.source.rows.tolist()
-    assert lowered.target.lines == tuple(line.lower() for line in chosen.target.lines)
-    assert chosen.queries == 12
-    assert (chosen.empty, chosen.repeated) == (4, 2)
-    assert xsr.select(messy).source.lines == chosen.source.lines  # a fixed shuffle
-    assert xsr.select(messy, seed=2).source.lines != chosen.source.lines
+    assert lowered.source.rows.tolist() == selected.source.rows.tolist()
+    assert lowered.target.lines == tuple(line.lower() for line in selected.target.lines)
+
+
+def test_the_seed_decides_the_order_of_sentences():
+    selected = xsr.select(PAIRS)
+    assert xsr.select(PAIRS).source.lines == selected.source.lines
+    assert xsr.select(PAIRS, seed=2).source.lines != selected.source.lines
+
+
+def test_fewer_than_ten_pairs_are_refused_and_many_are_limited(monkeypatch):
     with pytest.raises(InputError, match=r"9 .*10"):
-        xsr.select(pairs[:9])
+        xsr.select(PAIRS[:9])
     monkeypatch.setattr(xsr, "XSR_CANDIDATES", 30)
     monkeypatch.setattr(xsr, "XSR_QUERIES", 20)
-    chosen = xsr.select((f"a {i}", f"b {i}") for i in range(100))
-    assert (len(chosen.source), len(chosen.target), chosen.queries) == (30, 30, 20)
+    selected = xsr.select((f"a {number}", f"b {number}") for number in range(100))
+    assert (len(selected.source), len(selected.target), selected.queries) == (30, 30, 20)
 
 
-def test_the_command_counts_what_is_left_out(tmp_path):
+def test_the_command_counts_empty_and_repeated_sentences(tmp_path):
     small_model.write_folder(tmp_path / "model")
+    distinct = "".join(f"a dog {number}\n" for number in range(12))
     for side in ("s", "t"):
-        (tmp_path / side).write_text(
-            "".join(f"a dog {i}\n" for i in range(12)) + f"{side}\n" * 3 + "\n"
-        )
+        (tmp_path / side).write_text(distinct + f"{side}\n" * 3 + "\n")
     arguments = ("--model", "model", "--source", "s", "--target", "t", "--metric", "nn")
     done = lxsr_here("eval", "xsr", *arguments, folder=tmp_path)
     [line] = [line for line in done.stderr.splitlines() if line.startswith("s, t: ")]
@@ -117,8 +127,8 @@ def test_the_command_counts_what_is_left_out(tmp_path):
 @pytest.mark.parametrize(
     ("options", "case", "right"), [((), "mixed", 100.0), (("--lowercase",), "lower", 0.0)]
 )
-def test_a_cased_model_reads_the_text_as_it_is(tmp_path, options, case, right):
-    """Word vectors that are right for capitalised words, and wrong for words in lower case."""
+def test_text_is_lowercased_only_with_the_option(tmp_path, options, case, right):
+    """The word vectors are correct for capitalised words, and wrong for words in lower case."""
     vectors = np.eye(12)
     english, german = ([f"{start}{letter}x" for letter in "abcdefghijkl"] for start in "ED")
     lines = ["48 12"]
@@ -137,16 +147,16 @@ def test_a_cased_model_reads_the_text_as_it_is(tmp_path, options, case, right):
     assert f"|case:{case}|" in done.stdout
 
 
-def test_embeddings_that_are_all_alike_score_by_chance():
+def test_equal_embeddings_have_the_precision_of_chance():
     hits = xsr.precision_at(np.ones((100, 4)), np.ones((100, 4)))
     assert hits["P@1"].value == 1.0
     assert hits["P@10"].value == 10.0
-    few = [
-        xsr.precision_at(np.ones((100, 4)), np.ones((1000, 4)), seed=seed)["P@10"].value
-        for seed in range(50)
-    ]
-    # 10 of 1,000, and not 10 of the 100 that are translations
-    assert np.mean(few) == pytest.approx(1, abs=0.35)
+    # 10 of 1,000 candidates, not 10 of the 100 candidates that are translations.
+    precisions = []
+    for seed in range(50):
+        hits = xsr.precision_at(np.ones((100, 4)), np.ones((1000, 4)), seed=seed)
+        precisions.append(hits["P@10"].value)
+    assert np.mean(precisions) == pytest.approx(1, abs=0.35)
 
 
 @pytest.mark.parametrize(
@@ -164,6 +174,6 @@ def test_too_few_for_the_metric_is_refused(queries, candidates, metric, message)
 
 
 @pytest.mark.parametrize(("value", "message"), [(0.0, "zero"), (float("nan"), "NaN")])
-def test_embeddings_without_meaning_are_refused(value, message):
+def test_zero_and_nan_embeddings_are_refused(value, message):
     with pytest.raises(InputError, match=f"fr, line 3: .*'t2'.*{message}"):
         SentenceRetrieval().scores(golden_set(), Vectors(DATA["vectors"] | {"t2": [value] * 10}))

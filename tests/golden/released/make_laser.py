@@ -1,22 +1,21 @@
-"""Makes laser.json: what the released code of Li and Mak computes for small weights, for cLASER and
-cT-LASER.
+"""Makes laser.json: values of cLASER and cT-LASER that the released code of Li and Mak computes.
 
-(a checkout of ever4244/tfm_laser_0520 on GitHub) PYTHONPATH=tests python
-tests/golden/released/make_laser.py --released /tmp/released tests/golden/released/laser.json
+RELEASED is a checkout of ever4244/tfm_laser_0520 on GitHub:
 
-Their code was written for a fairseq of 2020 and a GPU. The files that are imported here run
-unchanged with fairseq 0.12.2 once `.cuda()` does nothing; besides, `torch.randperm` draws
-`PERMUTATIONS`. Not imported: laser_task.py and multilingual_translation_lw.py, which choose the
-language pair of a batch. `LaserModel.build_model` asks for that task, so the encoder and the
-decoder are built here, with the arguments it gives them. `cross_entropy_dist` gets its "dnorm+"
-here: no option of theirs reaches it, and without it `forward_dist` stops (line 487).
+    PYTHONPATH=tests python tests/golden/released/make_laser.py --released RELEASED tests/golden/released/laser.json
+
+The released code was written for a fairseq of 2020 and a GPU. The imported files run unchanged with
+fairseq 0.12.2 if `.cuda()` does nothing. `torch.randperm` is replaced to return `PERMUTATIONS`.
+laser_task.py and multilingual_translation_lw.py, which choose the language pair of a batch, are not
+imported. `LaserModel.build_model` needs that task, so the encoder and the decoder are built here,
+with the same arguments. `cross_entropy_dist` gets its option "dnorm+" here, because no released
+option sets it, and without it `forward_dist` fails (line 487).
 """
 
 import argparse
 import contextlib
 import importlib
 import io
-import itertools
 import json
 import subprocess
 import sys
@@ -32,15 +31,15 @@ from fairseq.data import Dictionary, ListDataset
 COMMIT = "37a4b3a576d026ba5762711b6266875f1e3c347a"
 LANGUAGES = ["de", "en", "es"]
 VOCAB = 20
-# longest source first, as their collater sorts
+# In the order of the released collater: longest source first.
 PAIRS = [
     [[5, 9, 12, 7, 16], [6, 17, 8]],
     [[8, 4, 19, 11], [14, 5, 9, 18, 7]],
     [[11, 6, 13], [12]],
     [[10, 15], [4, 10, 16, 13]],
 ]
-# for the source and for the target in turn, three draws; the fifth leaves a sentence in its place,
-# as theirs may
+# Three draws, each for the source and the target. The fifth permutation leaves a sentence in its
+# place, as a random one may.
 PERMUTATIONS = [[1, 0, 3, 2], [2, 3, 0, 1], [3, 2, 1, 0], [1, 2, 3, 0], [0, 2, 3, 1], [3, 0, 1, 2]]
 LASER = {"embed_dim": 6, "hidden_size": 5, "num_layers": 2}
 LASER_DECODER = {"embed_dim": 7, "hidden_size": 8, "out_embed_dim": 8, "lang_embedding_size": 4}
@@ -49,26 +48,31 @@ TLASER = {
     "encoder_ffn_embed_dim": 24,
     "encoder_attention_heads": 4,
     "encoder_layers": 2,
+    "decoder_attention_heads": 4,
+    "decoder_layers": 1,
+    "lang_embedding_size": 4,
 }
-TLASER |= {"decoder_attention_heads": 4, "decoder_layers": 1, "lang_embedding_size": 4}
-# of new_vastai_0801_bigt2t_noshr_5lan_2xtitan_tfm.bash; fewer negatives
+# From new_vastai_0801_bigt2t_noshr_5lan_2xtitan_tfm.bash, with fewer negatives.
 CONSTRAINT = {"beta": 0.25, "margin": 0.5, "Ns": len(PERMUTATIONS) // 2}
-LAMBDA, SMOOTHING = 0.5, 0.1
+LAMBDA = 0.5
+SMOOTHING = 0.1
 
 
 def released(folder: Path) -> dict[str, ModuleType]:
     """Import the files of the checkout that are needed, without its __init__.py."""
-    found = subprocess.run(
-        ["git", "-C", folder, "rev-parse", "HEAD"], capture_output=True, text=True, check=True
-    )
-    if found.stdout.strip() != COMMIT:
-        sys.exit(f"{folder}: at commit {found.stdout.strip()}; expected {COMMIT}")
+    command = ["git", "-C", folder, "rev-parse", "HEAD"]
+    commit = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    if commit != COMMIT:
+        sys.exit(f"{folder}: at commit {commit}; expected {COMMIT}")
     package = ModuleType("released")
     package.__path__ = [str(folder)]
     sys.modules["released"] = package
     names = (
-        *("laser_lstm", "transformer_lw", "language_pair_dataset_lw"),
-        *("cross_entropy_dist", "label_smoothed_cross_entropy_dist"),
+        "laser_lstm",
+        "transformer_lw",
+        "language_pair_dataset_lw",
+        "cross_entropy_dist",
+        "label_smoothed_cross_entropy_dist",
     )
     return {name: importlib.import_module(f"released.{name}") for name in names}
 
@@ -81,10 +85,13 @@ def dictionary() -> Dictionary:
 
 
 def batch(code: dict[str, ModuleType], words: Dictionary) -> dict:
-    """The pairs as their dataset collates them: BOS before both sides, EOS after them."""
-    sides = [[torch.tensor([*pair[side], words.eos()]) for pair in PAIRS] for side in (0, 1)]
-    arguments = [(ListDataset(side), np.array([len(ids) for ids in side]), words) for side in sides]
-    data = code["language_pair_dataset_lw"].LanguagePairDataset(*itertools.chain(*arguments))
+    """Return the pairs as the released dataset collates them, between BOS and EOS."""
+    arguments = []
+    for side in (0, 1):
+        sentences = [torch.tensor([*pair[side], words.eos()]) for pair in PAIRS]
+        lengths = np.array([len(ids) for ids in sentences])
+        arguments += [ListDataset(sentences), lengths, words]
+    data = code["language_pair_dataset_lw"].LanguagePairDataset(*arguments)
     sample = data.collater([data[index] for index in range(len(PAIRS))])
     sample["net_input"]["decoder_lang"] = "es"
     return sample
@@ -93,11 +100,9 @@ def batch(code: dict[str, ModuleType], words: Dictionary) -> dict:
 def claser(
     code: dict[str, ModuleType], task: SimpleNamespace
 ) -> tuple[torch.nn.Module, torch.nn.Module]:
-    module, words, no_dropout = (
-        code["laser_lstm"],
-        task.source_dictionary,
-        {"dropout_in": 0.0, "dropout_out": 0.0},
-    )
+    module = code["laser_lstm"]
+    words = task.source_dictionary
+    no_dropout = {"dropout_in": 0.0, "dropout_out": 0.0}
     encoder = module.LaserEncoder(words, **LASER, bidirectional=True, **no_dropout)
     numbers = {language: number for number, language in enumerate(task.langs)}
     units = 2 * LASER["hidden_size"]
@@ -113,22 +118,21 @@ def claser(
 def ctlaser(
     code: dict[str, ModuleType], task: SimpleNamespace
 ) -> tuple[torch.nn.Module, torch.nn.Module]:
-    flags = {
-        "encoder_normalize_before": True,
-        "decoder_normalize_before": True,
-        "fp16": False,
-        "test_mod": "empty",
-    }
-    more = {
-        "sentemb_mod": "first",
-        "init_mod": "BERT",
-        "encoder_layers_to_keep": None,
-        "decoder_layers_to_keep": None,
-    }
-    none = {"dropout": 0.0, "encoder_layerdrop": 0, "decoder_layerdrop": 0}
-    model = code["transformer_lw"].TransformerModel_lw.build_model(
-        Namespace(**TLASER, **flags, **more, **none), task
+    options = Namespace(
+        **TLASER,
+        encoder_normalize_before=True,
+        decoder_normalize_before=True,
+        fp16=False,
+        test_mod="empty",
+        sentemb_mod="first",
+        init_mod="BERT",
+        encoder_layers_to_keep=None,
+        decoder_layers_to_keep=None,
+        dropout=0.0,
+        encoder_layerdrop=0,
+        decoder_layerdrop=0,
     )
+    model = code["transformer_lw"].TransformerModel_lw.build_model(options, task)
     criterion = code["label_smoothed_cross_entropy_dist"].LabelSmoothedCrossEntropyCriterion_dist(
         task, sentence_avg=False, label_smoothing=SMOOTHING, **CONSTRAINT, dist_opt="dnorm+"
     )
@@ -136,10 +140,11 @@ def ctlaser(
 
 
 @contextlib.contextmanager
-def drawn():
-    """Replace the draws of permutations."""
-    original, draws = torch.randperm, iter(PERMUTATIONS)
-    torch.randperm = lambda size: torch.tensor(next(draws))
+def fixed_permutations():
+    """Make torch.randperm return `PERMUTATIONS`."""
+    original = torch.randperm
+    permutations = iter(PERMUTATIONS)
+    torch.randperm = lambda size: torch.tensor(next(permutations))
     try:
         yield
     finally:
@@ -147,16 +152,19 @@ def drawn():
 
 
 def parts_of_constraint(
-    criterion: torch.nn.Module, u: torch.Tensor, v: torch.Tensor
+    criterion: torch.nn.Module, source: torch.Tensor, target: torch.Tensor
 ) -> tuple[float, float]:
-    """L_pair and L_neg: their function returns the sum with the weight `la` of the second."""
-    constraint, found = getattr(criterion, "ce_dist", criterion), []
-    kept = constraint.la
-    for constraint.la in (0.0, 1.0):
-        with drawn():
-            found.append(constraint.distance_dnorm_plus(u, v)[0].item())
-    constraint.la = kept
-    return found[0], found[1] - found[0]
+    """Return L_pair and L_neg; the released function returns L_pair + la * L_neg."""
+    constraint = getattr(criterion, "ce_dist", criterion)
+    original_weight = constraint.la
+    sums = []
+    for weight in (0.0, 1.0):
+        constraint.la = weight
+        with fixed_permutations():
+            sums.append(constraint.distance_dnorm_plus(source, target)[0].item())
+    constraint.la = original_weight
+    pair = sums[0]
+    return pair, sums[1] - pair
 
 
 def compute(model: torch.nn.Module, criterion: torch.nn.Module, sample: dict) -> dict:
@@ -171,7 +179,7 @@ def compute(model: torch.nn.Module, criterion: torch.nn.Module, sample: dict) ->
     target = sorted_target[order.argsort()]
     pair, negative = parts_of_constraint(criterion, source, target)
     translation, _ = criterion.compute_loss(model, output, sample)
-    with drawn():
+    with fixed_permutations():
         total, pieces, _ = criterion(model, sample)
     total.backward()
     gradients = {name: value.grad.norm().item() for name, value in model.named_parameters()}
@@ -198,7 +206,8 @@ def rounded(values: torch.Tensor) -> list:
 def main(folder: Path, output: Path) -> None:
     torch.set_default_dtype(torch.float64)
     torch.Tensor.cuda = lambda self, *_, **__: self
-    code, words = released(folder), dictionary()
+    code = released(folder)
+    words = dictionary()
     task = SimpleNamespace(langs=LANGUAGES, source_dictionary=words, target_dictionary=words)
     result = {
         "commit": COMMIT,
@@ -210,7 +219,8 @@ def main(folder: Path, output: Path) -> None:
         "smoothing": SMOOTHING,
     }
     for build in (claser, ctlaser):
-        with contextlib.redirect_stdout(io.StringIO()):  # their code prints
+        # The released code prints.
+        with contextlib.redirect_stdout(io.StringIO()):
             result[build.__name__] = compute(*build(code, task), batch(code, words))
     output.write_text(json.dumps(result) + "\n", encoding="utf-8")
 

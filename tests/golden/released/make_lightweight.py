@@ -4,7 +4,7 @@ git clone https://github.com/Mao-KU/lightweight-crosslingual-sent2vec RELEASED
 PYTHONPATH=.:tests python tests/golden/released/make_lightweight.py --released RELEASED
 
 It runs `modeling/bertModel.py` of that repository in float64 without dropout, on the weights and
-pairs of `tests/released_pairs.py`. Names of weights are ours.
+pairs of `tests/released_pairs.py`. The names of weights are those of this package.
 """
 
 import argparse
@@ -35,33 +35,41 @@ WHOLE_TENSORS = (
     "encoder.layers.0.self_attn.in_proj.bias",
     "head.bias",
 )
-# other than theirs, so that few updates show the schedule, the decay of weights and AMSGrad
+# Unlike the released values, so that few updates show the schedule, weight decay and AMSGrad.
 TRAINING = {"lr": 0.01, "weight_decay": 0.02, "warmup": 5, "decay_from": 3, "betas": [0.8, 0.8]}
 
 
 def batch_of(numbers) -> dict[str, Any]:
-    """The batch of our task, from the pairs of these numbers."""
-    sides, own = {}, {}
-    for which, side in enumerate(("source", "target")):
-        rows = [
-            masked(PAIRS[n][which], PAIRS[n][3] if PAIRS[n][2] == side else None) for n in numbers
-        ]
-        pieces = [[PAIRS[n][which][PAIRS[n][3]] if PAIRS[n][2] == side else PAD] for n in numbers]
+    """Return a batch of the pairs with these numbers, as the task of this package makes it."""
+    net_input = {}
+    masked_ids = {}
+    for side, name in enumerate(("source", "target")):
+        rows = []
+        pieces = []
+        for number in numbers:
+            ids = PAIRS[number][side]
+            masked_side = PAIRS[number][2]
+            position = PAIRS[number][3]
+            if masked_side == name:
+                rows.append(masked(ids, position))
+                pieces.append([ids[position]])
+            else:
+                rows.append(ids)
+                pieces.append([PAD])
         longest = max(map(len, rows))
-        sides[side] = torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows])
-        own[f"{side}_masked_ids"] = torch.tensor(pieces)
-    return {"net_input": sides, **own}
+        net_input[name] = torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows])
+        masked_ids[f"{name}_masked_ids"] = torch.tensor(pieces)
+    return {"net_input": net_input, **masked_ids}
 
 
-def our_shapes(layers: int) -> dict[str, tuple[int, ...]]:
+def weight_shapes(layers: int) -> dict[str, tuple[int, ...]]:
     encoder = TransformerSentenceEncoder(TransformerConfig(VOCAB, PAD, num_layers=layers, **SIZES))
     head = ReconstructionHead(SIZES["embed_dim"], SIZES["embed_dim"], VOCAB)
-    parts = {"encoder": encoder, "head": head}
-    return {
-        f"{name}.{weight}": tuple(value.shape)
-        for name, part in parts.items()
-        for weight, value in part.state_dict().items()
-    }
+    shapes = {}
+    for prefix, module in (("encoder", encoder), ("head", head)):
+        for name, value in module.state_dict().items():
+            shapes[f"{prefix}.{name}"] = tuple(value.shape)
+    return shapes
 
 
 def build(
@@ -79,7 +87,7 @@ def build(
         has_sentence_similarity_loss=sim,
     )
     model = released_model(folder, config, targets)
-    give_weights(model, weights(our_shapes(layers)))
+    give_weights(model, weights(weight_shapes(layers)))
     return model
 
 
@@ -90,15 +98,14 @@ def loss_and_gradients(model: nn.Module, names) -> tuple[float, dict[str, Tensor
 
 
 def values(folder: Path, layers: int) -> dict[str, Any]:
-    """Losses and norms of gradients of every term alone, times its weight, and of the sums that
-    were published.
-    """
-    names = our_shapes(layers)
+    """Compute losses and norms of gradients of each weighted term, and of the published sum."""
+    names = weight_shapes(layers)
 
     def measure(*kind) -> tuple[float, dict[str, Tensor]]:
         return loss_and_gradients(build(folder, layers, *kind), names)
 
-    ugt, total = measure("ugt", False, False), measure("ugt")
+    ugt = measure("ugt", False, False)
+    total = measure("ugt")
     runs = {
         "ugt": ugt,
         "xtr": measure("xtr", False, False),
@@ -106,30 +113,37 @@ def values(folder: Path, layers: int) -> dict[str, Any]:
         "sim": difference(measure("ugt", False, True), ugt),
         "ugt+align+sim": total,
     }
-    norms = {
-        run: {name: value.norm().item() for name, value in found[1].items()}
-        for run, found in runs.items()
-    }
+    losses = {}
+    norms = {}
+    for run, (loss, run_gradients) in runs.items():
+        losses[run] = loss
+        norms[run] = {name: value.norm().item() for name, value in run_gradients.items()}
     return {
-        "losses": {run: found[0] for run, found in runs.items()},
+        "losses": losses,
         "norms": norms,
         "gradients": {name: total[1][name].tolist() for name in WHOLE_TENSORS},
         "training": train(build(folder, layers)),
     }
 
 
-def difference(both: tuple[float, dict[str, Tensor]], one: tuple[float, dict[str, Tensor]]):
-    return both[0] - one[0], {name: value - one[1][name] for name, value in both[1].items()}
+def difference(total: tuple[float, dict[str, Tensor]], part: tuple[float, dict[str, Tensor]]):
+    """Return the loss and gradients of `total` without those of `part`."""
+    total_loss, total_gradients = total
+    part_loss, part_gradients = part
+    gradients_without_part = {
+        name: value - part_gradients[name] for name, value in total_gradients.items()
+    }
+    return total_loss - part_loss, gradients_without_part
 
 
 def train(model: nn.Module) -> list[float]:
-    """The loss before each update."""
+    """Return the loss before each update."""
     training = Training(model, TRAINING)
-    return [
-        training.update(batch_of(batch), epoch)
-        for epoch, batches in enumerate(EPOCHS)
-        for batch in batches
-    ]
+    losses = []
+    for epoch, batches in enumerate(EPOCHS):
+        for batch in batches:
+            losses.append(training.update(batch_of(batch), epoch))
+    return losses
 
 
 def main() -> None:
@@ -141,7 +155,7 @@ def main() -> None:
     )
     args = parser.parse_args()
     torch.set_default_dtype(torch.float64)
-    made = {
+    result = {
         "source": {
             "repository": "github.com/Mao-KU/lightweight-crosslingual-sent2vec",
             "commit": COMMIT,
@@ -152,11 +166,11 @@ def main() -> None:
         "training": TRAINING,
         "layers": {str(layers): values(args.released, layers) for layers in LAYERS},
     }
-    OUTPUT.write_text(json.dumps(rounded(made), indent=1) + "\n")
+    OUTPUT.write_text(json.dumps(rounded(result), indent=1) + "\n")
 
 
 def rounded(value):
-    """Ten digits."""
+    """Return nested values with floats of ten digits."""
     if isinstance(value, float):
         return float(f"{value:.10g}")
     if isinstance(value, dict):

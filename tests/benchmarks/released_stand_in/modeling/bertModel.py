@@ -50,10 +50,10 @@ class Loss(nn.Module):
         difference = (u @ u.T).softmax(dim=1) - (v @ v.T).softmax(dim=1)
         return total - 2 * torch.cos(difference * math.pi / 2).log().sum()
 
-    def generative(self, states, others, masked, is_masked):
+    def generative(self, states, translations, masked, is_masked):
         q = torch.zeros(len(states), self.head.bias.shape[0])
-        for row, other in enumerate(others):
-            pieces = other[other != PADDING]
+        for row, translation in enumerate(translations):
+            pieces = translation[translation != PADDING]
             share = 1.0
             if is_masked[row]:
                 q[row, masked[row]] = 0.5
