@@ -250,7 +250,7 @@ def test_without_validation_all_text_is_trained_on_and_the_last_checkpoint_expor
 def test_short_pairs_are_chosen_by_the_number_of_pairs(
     pairs, flags, has_short_pairs, tmp_path, monkeypatch, capsys
 ):
-    """What is chosen is said with the option that turns it off."""
+    """The message names the option that turns them off."""
     monkeypatch.chdir(tmp_path)
     for language in ("en", "xx"):
         (tmp_path / f"words.{language}").write_text("word\n")

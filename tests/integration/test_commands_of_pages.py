@@ -72,11 +72,11 @@ def test_the_options_of_the_commands_exist():
             arguments = [word.rstrip(')"') for word in arguments]
             if arguments[0] == "user-dir":
                 continue
-            with case(block.where):
+            with case(block.place):
                 options_of_training = getattr(parse(arguments), "others", [])
             for word in options_of_training:
                 if word.startswith("--"):
-                    assert is_option_of_training(word), f"{block.where}: {word}"
+                    assert is_option_of_training(word), f"{block.place}: {word}"
 
 
 def is_option_of_training(word: str) -> bool:
@@ -100,10 +100,10 @@ def test_wrong_options_are_detected():
 
 def test_the_scripts_of_the_commands_exist():
     for block in SHELL:
-        page = ROOT / block.where.rpartition(":")[0]
+        page = ROOT / block.place.rpartition(":")[0]
         for arguments in commands(block.text, "python") + commands(block.text, "bash"):
             script = arguments[0]
-            place = f"{block.where}: {script}"
+            place = f"{block.place}: {script}"
             if script == "-m":
                 assert importlib.util.find_spec(arguments[1]), place
             elif script != "-c":
@@ -112,7 +112,7 @@ def test_the_scripts_of_the_commands_exist():
 
 def test_the_imported_names_of_the_package_exist():
     for block in PYTHON:
-        with case(block.where):
+        with case(block.place):
             nodes = list(ast.walk(ast.parse(block.text)))
         for node in nodes:
             if isinstance(node, ast.ImportFrom) and str(node.module).startswith("fairseq_lxsr"):
@@ -120,4 +120,4 @@ def test_the_imported_names_of_the_package_exist():
                 # Classes that need another package are listed without being imported.
                 names = {*dir(module), *getattr(module, "__all__", ())}
                 for name in node.names:
-                    assert name.name in names, f"{block.where}: {name.name}"
+                    assert name.name in names, f"{block.place}: {name.name}"

@@ -39,7 +39,7 @@ DATA=text/demo UPDATES=20 VOCAB=200 HELD_OUT=100 exec bash examples/quickstart/r
 class Block:
     """A fenced block: its file and line, language, file to write it to, and why it does not run."""
 
-    where: str
+    place: str
     language: str
     title: str | None
     reason: str | None
@@ -202,7 +202,7 @@ def run(block: Block, place: Workplace) -> None:
     result = subprocess.run(bash, cwd=place.folder, env=place.environment, timeout=120, **streams)
     output = textwrap.indent(result.stdout[-3000:], "    ")
     assert result.returncode == 0, (
-        f"{block.where} ended with {result.returncode}:\n{block.text}\n{output}"
+        f"{block.place} ended with {result.returncode}:\n{block.text}\n{output}"
     )
 
 
@@ -225,7 +225,7 @@ def test_blocks_are_fenced_and_have_a_language():
     for page in pages():
         for block in blocks(page):
             language = block.language or "no language"
-            assert block.reason or language in RUN + SHOWN, f"{block.where}: {language}"
+            assert block.reason or language in RUN + SHOWN, f"{block.place}: {language}"
         outside = FENCE.sub("", page.read_text(encoding="utf-8"))
         assert "```" not in outside, page
         assert not re.search(r"\n\n    \S", outside), (

@@ -178,11 +178,12 @@ def test_two_workers_equal_one_with_twice_the_batch(tmp_path, toy_work):
     assert log_of_two.keys() == log_of_one.keys()
     for step, figures in log_of_one.items():
         assert log_of_two[step] == pytest.approx(figures, rel=1e-4, abs=1e-3), step
-    one = read_checkpoint(tmp_path / "one" / "checkpoint_last.pt")
-    two = read_checkpoint(tmp_path / "two" / "checkpoint_last.pt")
-    torch.testing.assert_close(two["model"], one["model"], rtol=1e-3, atol=1e-5)
-    moments_of_one = one["last_optimizer_state"]["state"]
-    moments_of_two = two["last_optimizer_state"]["state"]
+    state_of_one = read_checkpoint(tmp_path / "one" / "checkpoint_last.pt")
+    state_of_two = read_checkpoint(tmp_path / "two" / "checkpoint_last.pt")
+    weights_of_two = state_of_two["model"]
+    torch.testing.assert_close(weights_of_two, state_of_one["model"], rtol=1e-3, atol=1e-5)
+    moments_of_one = state_of_one["last_optimizer_state"]["state"]
+    moments_of_two = state_of_two["last_optimizer_state"]["state"]
     for key, moments in moments_of_one.items():
         mean_gradient = moments_of_two[key]["exp_avg"]
         torch.testing.assert_close(mean_gradient, moments["exp_avg"], rtol=1e-3, atol=1e-5)

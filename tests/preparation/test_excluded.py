@@ -29,20 +29,23 @@ def xml(text):
     return text.replace("&", "&amp;")
 
 
-UNITS = "".join(
-    f'<tu><tuv xml:lang="en"><seg>{xml(en)}</seg></tuv><tuv xml:lang="fr"><seg>{xml(fr)}</seg></tuv></tu>'
-    for en, fr in PAIRS
-)
-XLIFF = "".join(
-    f"<trans-unit><source>{xml(en)}</source><target>{xml(fr)}</target></trans-unit>"
-    for en, fr in PAIRS
-)
-SEGMENTS = "".join(f'<seg id="{number}">\n{xml(en)}\n</seg>\n' for number, en in enumerate(ENGLISH))
-CSV = "".join(f'3,"{en}","{fr}"\n' for en, fr in PAIRS)
-MESSAGES = "".join(f'msgid "{en}"\nmsgstr "{fr}"\n\n' for en, fr in PAIRS)
-OBJECTS = "".join(json.dumps({"translation": {"en": en, "fr": fr}}) + "\n" for en, fr in PAIRS)
+UNITS = ""
+XLIFF = ""
+SEGMENTS = ""
+CSV = ""
+TSV = ""
+MESSAGES = ""
+OBJECTS = ""
+for number, (en, fr) in enumerate(PAIRS):
+    UNITS += f'<tu><tuv xml:lang="en"><seg>{xml(en)}</seg></tuv>'
+    UNITS += f'<tuv xml:lang="fr"><seg>{xml(fr)}</seg></tuv></tu>'
+    XLIFF += f"<trans-unit><source>{xml(en)}</source><target>{xml(fr)}</target></trans-unit>"
+    SEGMENTS += f'<seg id="{number}">\n{xml(en)}\n</seg>\n'
+    CSV += f'3,"{en}","{fr}"\n'
+    TSV += f"{en}\t{fr}\n"
+    MESSAGES += f'msgid "{en}"\nmsgstr "{fr}"\n\n'
+    OBJECTS += json.dumps({"translation": {"en": en, "fr": fr}}) + "\n"
 LINES = {"en": "\n".join(ENGLISH) + "\n", "fr": "\n".join(FRENCH) + "\n"}
-TSV = "".join(f"{en}\t{fr}\n" for en, fr in PAIRS)
 # The content of a file by its name.
 FILES = {
     "x.txt": LINES["en"],

@@ -1,4 +1,4 @@
-"""`lxsr prepare --from-model`: pieces of a model, and more for a language that it lacks."""
+"""`lxsr prepare --from`: pieces of a model, and new ones for a language that it lacks."""
 
 import copy
 import io

@@ -24,11 +24,11 @@ def write_pairs(folder):
     """Write the text of four language pairs that share English; it is the target of one."""
     pairs = {}
     for language, size in SIZES.items():
-        text = [(en, f"{language} {fr}") for en, fr in [*ALL[:1000], *ALL[-(size - 1000) :]]]
-        names = ("en", language)
-        if language == "it":
-            text = [(target, source) for source, target in text]
-            names = ("it", "en")
+        text = []
+        for english, french in [*ALL[:1000], *ALL[-(size - 1000) :]]:
+            translation = f"{language} {french}"
+            text.append((translation, english) if language == "it" else (english, translation))
+        names = ("it", "en") if language == "it" else ("en", language)
         toy.write(folder / language, text, names)
         pairs["-".join(names)] = str(folder / language)
     return pairs

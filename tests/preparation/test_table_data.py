@@ -1,4 +1,4 @@
-"""`lxsr prepare --data` of tables: columns, headers, rows without a pair, what mining writes."""
+"""`lxsr prepare --data` with tables: columns, headers, and rows without a pair."""
 
 import json
 

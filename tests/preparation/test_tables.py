@@ -1,4 +1,4 @@
-"""Tables of sentence pairs: which columns, a header, rows without a pair, CSV."""
+"""Tables of sentence pairs: columns, headers, rows without a pair, and CSV."""
 
 import re
 
