@@ -1,6 +1,4 @@
-"""Commands of every verb over small files, and what goes wrong with one: an option, or a file that
-it reads.
-"""
+"""Runs every command with one mistake: an odd value of an option, or an odd file that it reads."""
 
 import argparse
 import json
@@ -23,11 +21,15 @@ from parsers import parsers
 from fairseq_lxsr.cli.main import VERBS, make_parser
 from fairseq_lxsr.evaluation.named_sets import datasets
 
-SECONDS, MEGABYTES = 60, 1500  # of the processor; more for one command over these files is a defect
+# A command over these small files that takes more is a defect.
+MAX_CPU_SECONDS = 60
+MAX_MEGABYTES = 1500
 LEFTOVER = re.compile(r"\.(tmp|partial|progress|lock|old)\b")
-M, TEXTS = "--model in/model", "--source in/s.en --target in/s.fr"
+M = "--model in/model"
+TEXTS = "--source in/s.en --target in/s.fr"
 HELD_OUT = "--valid-size 5 --test-size 5"
-COMMANDS = {  # the words that lead to a parser of the command line, and what it is given; outputs are in out/
+# The arguments of each command. Inputs are in `in/`, outputs in `out/`.
+COMMANDS = {
     "corpus list": "--lang-pair en-fr",
     "corpus show": "Tatoeba",
     "prepare": f"--data in/s --work out --filters length --repeats side --exclude in/t.en {HELD_OUT} --workers 1 "
@@ -61,10 +63,12 @@ COMMANDS = {  # the words that lead to a parser of the command line, and what it
     "search": "--index in/index --input in/t.en --output out/hits.tsv --k 2",
     "report": f"in/run --output out/page.html {M} {TEXTS}",
 }
-# these need a network, train or do not end
+# These need a network, train, or do not end.
 NOT_ATTACKED = {"corpus get", "run", "serve", "train", "train-context"}
-MADE = {"export": "in/model/README.md"}  # anew
-SLOW = {"--epochs", "--seeds", "--draws"}  # so many times the work is what a large number asks for
+# A file among the inputs that a command writes.
+OVERWRITTEN = {"export": "in/model/README.md"}
+# With a large number, these options rightly take long.
+SLOW = {"--epochs", "--seeds", "--draws"}
 NUMBERS = (
     "0",
     "1",
@@ -128,29 +132,26 @@ def write_inputs(folder: Path) -> Path:
         shutil.copytree(GOLDEN / name, inputs / name)
     toy.write(inputs / "s", toy.sentences(60))
     toy.write(inputs / "t", toy.sentences(20, seed=2))
-    toy.write(
-        inputs / "m", [(f"{line} in the house is 7", other) for line, other in toy.sentences(20)]
-    )
     toy.write_dataset(inputs / "flores", datasets()["flores200-dev"])
-    rows = (
-        f"{number}\t{source}\t{target}\n"
-        for number, (source, target) in enumerate(toy.sentences(20))
-    )
-    (inputs / "pairs.tsv").write_text("".join(rows))
-    texts = [source for source, _ in toy.sentences(20)]
-    (inputs / "texts.tsv").write_text(
-        "".join(f"{number}\t{text}\n" for number, text in enumerate(texts))
-    )
-    (inputs / "relevant.tsv").write_text("".join(f"{number}\t{number}\n" for number in range(20)))
-    shutil.copy(inputs / "pairs.tsv", inputs / "rated.tsv")
-    changed = {
-        other: {"errtype": "Entity", "src": line}
-        for (line, _), (other, _) in pairwise(toy.sentences(20))
-    }
-    (inputs / "errors.json").write_text(json.dumps(changed))
-    (inputs / "sources.json").write_bytes(
-        (ROOT / "examples" / "pretrained" / "sources.json").read_bytes()
-    )
+    minimal_pairs = []
+    pairs_table = ""
+    texts_table = ""
+    relevant_table = ""
+    for number, (source, target) in enumerate(toy.sentences(20)):
+        minimal_pairs.append((f"{source} in the house is 7", target))
+        pairs_table += f"{number}\t{source}\t{target}\n"
+        texts_table += f"{number}\t{source}\n"
+        relevant_table += f"{number}\t{number}\n"
+    toy.write(inputs / "m", minimal_pairs)
+    (inputs / "pairs.tsv").write_text(pairs_table)
+    (inputs / "rated.tsv").write_text(pairs_table)
+    (inputs / "texts.tsv").write_text(texts_table)
+    (inputs / "relevant.tsv").write_text(relevant_table)
+    errors = {}
+    for (source, _), (next_source, _) in pairwise(toy.sentences(20)):
+        errors[next_source] = {"errtype": "Entity", "src": source}
+    (inputs / "errors.json").write_text(json.dumps(errors))
+    shutil.copy(ROOT / "examples" / "pretrained" / "sources.json", inputs)
     for file in ("a.jsonl", "b.jsonl"):
         lxsr_here("eval", "xsr", *f"{M} {TEXTS} --output in/{file}".split(), folder=folder)
     (inputs / "run").mkdir()
@@ -158,51 +159,58 @@ def write_inputs(folder: Path) -> Path:
     log = '2026-11-21 | INFO | train_inner | {"epoch": 1, "loss": "14.1", "num_updates": "50"}\n'
     (inputs / "run" / "train.log").write_text(log)
     toy.write(folder / "longer" / "s", toy.sentences(300))
-    work = f"--data longer/s --work in/work {HELD_OUT} --workers 1 --vocab-size 80"
-    lxsr_here("prepare", *work.split(), folder=folder)
+    prepare = f"prepare --data longer/s --work in/work {HELD_OUT} --workers 1 --vocab-size 80"
+    lxsr_here(*prepare.split(), folder=folder)
     shutil.rmtree(folder / "longer")
-    lxsr_here(
-        "index",
-        *f"{M} --input in/s.en --output in/index --kind int8".split(),
-        folder=folder,
-    )
+    index = f"index {M} --input in/s.en --output in/index --kind int8"
+    lxsr_here(*index.split(), folder=folder)
     return inputs
 
 
 @dataclass
 class Case:
-    """A command line, what becomes of the folder before it runs, and what is wrong, for people."""
+    """A command line, a function that damages its folder, and a description of the mistake."""
 
     words: list[str]
-    spoil: Callable[[Path], object]
-    what: str
+    damage: Callable[[Path], object]
+    mistake: str
 
 
 def parser_of(name: str) -> argparse.ArgumentParser:
-    """The parser of a command that takes its options."""
-    return next(one for one in parsers(make_parser(name.split()[0])) if one.prog == f"lxsr {name}")
+    """The parser of the options of a command."""
+    verb = name.split()[0]
+    for parser in parsers(make_parser(verb)):
+        if parser.prog == f"lxsr {name}":
+            return parser
+    raise ValueError(name)
 
 
 def all_commands() -> set[str]:
-    """The words that lead to each parser of the command line."""
-    return {one.prog.removeprefix("lxsr ") for verb in VERBS for one in parsers(make_parser(verb))}
+    """The names of all commands: a verb, or a verb and what it does."""
+    names = set()
+    for verb in VERBS:
+        for parser in parsers(make_parser(verb)):
+            names.add(parser.prog.removeprefix("lxsr "))
+    return names
 
 
 @st.composite
 def cases(draw, name: str, inputs: Path):
-    """A case of one command: an option or a file, odd."""
+    """A case of one command, with an odd option or an odd file."""
     words = COMMANDS[name].split()
-    kind = draw(st.sampled_from(["value", "value", "value", "file", "file", "drop", "twice"]))
+    kind = draw(st.sampled_from(["value", "value", "value", "file", "file", "drop", "repeat"]))
     if kind == "file":
         path, content = draw(odd_file(words, inputs))
         if path is not None:
-            what = f"{path}: {content!r:.200}"
-            return Case([*name.split(), *words], lambda folder: put(folder / path, content), what)
-    flags = [place for place, word in enumerate(words) if word.startswith("--")]
-    if kind in ("drop", "twice") and flags:
-        start = draw(st.sampled_from(flags))
-        end = min([place for place in flags if place > start], default=len(words))
-        repeated = words[start:end] * 2 if kind == "twice" else []
+            mistake = f"{path}: {content!r:.200}"
+            words = [*name.split(), *words]
+            return Case(words, lambda folder: replace_file(folder / path, content), mistake)
+    option_positions = [index for index, word in enumerate(words) if word.startswith("--")]
+    if kind in ("drop", "repeat") and option_positions:
+        start = draw(st.sampled_from(option_positions))
+        later_positions = [position for position in option_positions if position > start]
+        end = min(later_positions, default=len(words))
+        repeated = words[start:end] * 2 if kind == "repeat" else []
         words = [*words[:start], *repeated, *words[end:]]
     else:
         words = draw(odd_option(name, words))
@@ -211,31 +219,32 @@ def cases(draw, name: str, inputs: Path):
 
 @st.composite
 def odd_option(draw, name: str, words: list[str]):
-    """The words with another value for one option or argument, whether it is among them or not."""
+    """The words with another value of one option or argument, which may be new."""
     actions = [action for action in parser_of(name)._actions if action.dest not in ("help", "to")]
     action = draw(st.sampled_from(actions)) if actions else None
     if action is None or not action.option_strings:
-        places = [
-            place
-            for place in range(len(words))
-            if place == 0 or not words[place - 1].startswith("--")
-        ]
-        place = draw(st.sampled_from(places or [0]))
-        return [*words[:place], draw(st.sampled_from(TEXT)), *words[place + 1 :]]
+        positions = []
+        for position in range(len(words)):
+            if position == 0 or not words[position - 1].startswith("--"):
+                positions.append(position)
+        position = draw(st.sampled_from(positions or [0]))
+        return [*words[:position], draw(st.sampled_from(TEXT)), *words[position + 1 :]]
     option = action.option_strings[-1]
     if action.nargs == 0:
         return [*words, option]
-    value = draw(st.sampled_from(values(action, words)))
+    value = draw(st.sampled_from(odd_values(action, words)))
     if option not in words:
         return [*words, f"{option}={value}"]
-    place = words.index(option)
-    return [*words[:place], f"{option}={value}", *words[place + 2 :]]
+    position = words.index(option)
+    return [*words[:position], f"{option}={value}", *words[position + 2 :]]
 
 
-def values(action: argparse.Action, words: list[str]) -> tuple[str, ...]:
-    """Odd values for an option, by its kind; the files of the command are among them."""
+def odd_values(action: argparse.Action, words: list[str]) -> tuple[str, ...]:
+    """Odd values of an option by its kind, among them the files of the command."""
     if action.metavar in ("N", "MB", "SCORE"):
-        return NUMBERS if action.option_strings[-1] in SLOW else NUMBERS + LARGE
+        if action.option_strings[-1] in SLOW:
+            return NUMBERS
+        return NUMBERS + LARGE
     if action.choices:
         return (*action.choices, "", "x", next(iter(action.choices)).upper())
     if re.search(r"FILE|FOLDER|DIR|PATH|PREFIX|TEMPLATE", str(action.metavar)):
@@ -246,35 +255,37 @@ def values(action: argparse.Action, words: list[str]) -> tuple[str, ...]:
 
 @st.composite
 def odd_file(draw, words: list[str], inputs: Path):
-    """The path of a file that the words name, from the folder of `in`, and its bytes: None for a
-    folder, or a link.
+    """The path of an input that the words name, relative to the parent of `inputs`, and its new
+    content: bytes, None for a folder, or `loop` for a link to itself.
     """
-    named = [inputs.parent / re.sub(r"\{.*", "", word) for word in words if word.startswith("in/")]
-    files = sorted({file for path in named for file in beneath(path)})
+    files = set()
+    for word in words:
+        if word.startswith("in/"):
+            files.update(files_of(inputs.parent / re.sub(r"\{.*", "", word)))
     if not files:
         return None, None
-    file = draw(st.sampled_from(files))
+    file = draw(st.sampled_from(sorted(files)))
     content = file.read_bytes()
-    wide = st.just(content.decode("latin-1").encode("utf-16"))
-    how = [st.sampled_from([None, "loop"]), odd_bytes(content), odd_bytes(content), wide]
+    as_utf16 = st.just(content.decode("latin-1").encode("utf-16"))
+    contents = [st.sampled_from([None, "loop"]), odd_bytes(content), odd_bytes(content), as_utf16]
     if file.suffix == ".json":
-        how.append(odd_json(json.loads(content)))
-    return file.relative_to(inputs.parent), draw(st.one_of(how))
+        contents.append(odd_json(json.loads(content)))
+    return file.relative_to(inputs.parent), draw(st.one_of(contents))
 
 
-def beneath(path: Path) -> list[Path]:
-    """The files that a word stands for: one, those in a folder, or those with a prefix."""
+def files_of(path: Path) -> list[Path]:
+    """The files that an argument means: one file, those of a folder, or those with a prefix."""
+    if path.is_file():
+        return [path]
     if path.is_dir():
-        return [file for file in path.rglob("*") if file.is_file()]
-    return (
-        [path]
-        if path.is_file()
-        else [file for file in path.parent.glob(f"{path.name}*") if file.is_file()]
-    )
+        paths = path.rglob("*")
+    else:
+        paths = path.parent.glob(f"{path.name}*")
+    return [file for file in paths if file.is_file()]
 
 
-def put(path: Path, content: bytes | str | None) -> None:
-    """Another content for a file: bytes, a folder (None) or a link to itself."""
+def replace_file(path: Path, content: bytes | str | None) -> None:
+    """Replace a file by other bytes, a folder (None) or a link to itself (`loop`)."""
     path.unlink()
     if content is None:
         path.mkdir()
@@ -285,42 +296,58 @@ def put(path: Path, content: bytes | str | None) -> None:
 
 
 def attack(case: Case, inputs: Path, folder: Path) -> str | None:
-    """Run a case over a copy of the inputs. Returns: what is wrong with how it ended."""
+    """Run a case over a copy of the inputs.
+
+    Returns:
+        A description of what went wrong, or None.
+    """
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(inputs, folder / "in")
     (folder / "out").mkdir()
-    case.spoil(folder)
-    before, began, memory = contents(folder), time.process_time(), peak()
-    done = lxsr_here(*case.words, check=False, folder=folder)
-    after, said = contents(folder), done.stdout + done.stderr
-    errors = [line for line in done.stderr.splitlines() if re.match("lxsr.*: error: ", line)]
-    made = MADE.get(case.words[0], "out")
-    spoilt = [
-        name for name in before if not kept(name, before[name], after) and not name.startswith(made)
-    ]
-    left = [name for name in after.keys() - before.keys() if LEFTOVER.search(name)]
-    expected = {0: 0, 2: 1}
-    problems = {
-        f"exit status {done.returncode}": done.returncode not in expected,
-        f"{len(errors)} lines of error": len(errors) != expected.get(done.returncode),
-        "a traceback": "Traceback" in said,
-        f"changed {spoilt}": spoilt,
-        f"left {left}": left,
-        f"{time.process_time() - began:.0f} s": time.process_time() - began > SECONDS,
-        f"{peak() - memory:.0f} MB more": peak() - memory > MEGABYTES,
-    }
-    wrong = [problem for problem, found in problems.items() if found]
-    return f"lxsr {case.words}\n{case.what}: {', '.join(wrong)}\n{said[-2000:]}" if wrong else None
+    case.damage(folder)
+    files_before = contents(folder)
+    memory_before = peak_memory()
+    start = time.process_time()
+    result = lxsr_here(*case.words, check=False, folder=folder)
+    seconds = time.process_time() - start
+    memory = peak_memory() - memory_before
+    files_after = contents(folder)
+
+    problems = []
+    output = result.stdout + result.stderr
+    errors = [line for line in result.stderr.splitlines() if re.match("lxsr.*: error: ", line)]
+    expected_errors = {0: 0, 2: 1}
+    if result.returncode not in expected_errors:
+        problems.append(f"exit status {result.returncode}")
+    if len(errors) != expected_errors.get(result.returncode):
+        problems.append(f"{len(errors)} lines of error")
+    if "Traceback" in output:
+        problems.append("a traceback")
+    overwritten = OVERWRITTEN.get(case.words[0], "out")
+    for name, content in files_before.items():
+        if not is_unchanged(name, content, files_after) and not name.startswith(overwritten):
+            problems.append(f"changed {name}")
+    for name in files_after.keys() - files_before.keys():
+        if LEFTOVER.search(name):
+            problems.append(f"left {name}")
+    if seconds > MAX_CPU_SECONDS:
+        problems.append(f"{seconds:.0f} s")
+    if memory > MAX_MEGABYTES:
+        problems.append(f"{memory:.0f} MB more")
+    if not problems:
+        return None
+    return f"lxsr {case.words}\n{case.mistake}: {', '.join(problems)}\n{output[-2000:]}"
 
 
-def kept(name: str, content: bytes, after: dict[str, bytes]) -> bool:
-    """Whether a file is as it was; scores may be added to."""
-    now = after.get(name)
-    return now is not None and (
-        now.startswith(content) if name.endswith(".jsonl") else now == content
-    )
+def is_unchanged(name: str, content: bytes, files: dict[str, bytes]) -> bool:
+    """Whether a file is as it was; files of scores may be appended to."""
+    if name not in files:
+        return False
+    if name.endswith(".jsonl"):
+        return files[name].startswith(content)
+    return files[name] == content
 
 
-def peak() -> float:
-    """The most memory that this process had so far, in MB."""
+def peak_memory() -> float:
+    """The most memory that this process has used so far, in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

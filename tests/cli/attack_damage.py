@@ -1,8 +1,7 @@
-"""Files of ours with a flipped bit, cut off or empty, read by every verb that reads them: used
-silently by none.
+"""Damages files that the package has written: a flipped bit, the end cut off, or emptied. Every
+command that reads one must refuse it or give the same result as without damage.
 
-python tests/cli/attack_damage.py 1000 tries so many, and prints what was used although it was
-damaged.
+`python tests/cli/attack_damage.py 1000` tries 1,000 damaged files and prints each failure.
 """
 
 import random
@@ -29,18 +28,18 @@ from fairseq_lxsr.text.tokenizer import hash_symbols, read_dictionary
 
 PREPARE = "prepare --data raw/s --work w --valid-size 9 --test-size 9 --workers 1 --vocab-size 80"
 MINE = "mine --source s.en --target s.fr --k 2"
-SCORED = (("s.en", "s.fr", "a"), ("s.en", "s.fr", "b"))
-# written for people and other processes, read by none
-BESIDE = {"lock", ".lxsr-work", "prepare.json", "README.md"}
+EVALUATE = "eval xsr --model m --source s.en --target s.fr"
+# Written for people and other processes; no command reads them.
+NOT_READ = {"lock", ".lxsr-work", "prepare.json", "README.md"}
 
 
 @dataclass(frozen=True)
 class Reader:
-    """A command, the files of ours that it reads, and those that it writes from them."""
+    """A command, patterns of the files that it reads, and patterns of its outputs."""
 
     words: str
-    read: str  # patterns
-    written: str
+    inputs: str
+    outputs: str
 
 
 READERS = [
@@ -62,7 +61,7 @@ READERS = [
 ]
 
 
-def here(words: str, folder: Path):
+def run_lxsr(words: str, folder: Path):
     """Run `lxsr` with small windows, so that interrupted embeddings have some rows."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(write, "WINDOW", 20)
@@ -70,7 +69,7 @@ def here(words: str, folder: Path):
 
 
 def write_files(folder: Path) -> None:
-    """Write a file of every kind that a verb reads back."""
+    """Write a file of every kind that a command reads."""
     small_model.write_folder(folder / "m")
     shutil.rmtree(folder / "m.data")
     toy.write(folder / "s", toy.sentences(60))
@@ -81,26 +80,16 @@ def write_files(folder: Path) -> None:
     commands = [
         "index --model m --input s.en --output i",
         "index --model m --input s.en --output i2 --kind int8",
-        *(
-            f"embed --model m --input s.{language} --output e/s.{language}.npy"
-            for language in ("en", "fr")
-        ),
+        "embed --model m --input s.en --output e/s.en.npy",
+        "embed --model m --input s.fr --output e/s.fr.npy",
         f"{MINE} --model m --output p.tsv --work k",
-        *(f"eval xsr --model m --source {s} --target {t} --output {o}.jsonl" for s, t, o in SCORED),
+        f"{EVALUATE} --output a.jsonl",
+        f"{EVALUATE} --output b.jsonl",
         PREPARE,
     ]
     for words in commands:
-        assert not here(words, folder).returncode, words
-    append, appended = write.EmbeddingsFile.append, []
-
-    def stopped(self, *arguments):
-        if len(appended) == 2:
-            raise ZeroDivisionError
-        appended.append(append(self, *arguments))
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(write.EmbeddingsFile, "append", stopped)
-        here("embed --model m --input s.en --output r/x.npy", folder)
+        assert not run_lxsr(words, folder).returncode, words
+    interrupt_embedding(folder)
     data = folder / "w" / "data-bin"
     state = small_model.checkpoint_state(folder / "w" / "subwords", named=str(data))
     state["task_state"][DICTIONARY_HASH] = hash_symbols(read_dictionary(data / "dict.en.txt"))
@@ -109,51 +98,78 @@ def write_files(folder: Path) -> None:
     keep_text(data, folder / "c")
 
 
-def spoilt(content: bytes, draw: random.Random) -> bytes:
-    """The content with a flipped bit, cut off, or nothing."""
-    kind = draw.random()
+def interrupt_embedding(folder: Path) -> None:
+    """Leave the files of a command that stopped after two windows."""
+    append = write.EmbeddingsFile.append
+    number_of_windows = 0
+
+    def append_or_stop(self, *arguments):
+        nonlocal number_of_windows
+        if number_of_windows == 2:
+            raise ZeroDivisionError
+        append(self, *arguments)
+        number_of_windows += 1
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(write.EmbeddingsFile, "append", append_or_stop)
+        run_lxsr("embed --model m --input s.en --output r/x.npy", folder)
+
+
+def damage(content: bytes, random_numbers: random.Random) -> bytes:
+    """The content with a flipped bit, cut off, or empty."""
+    kind = random_numbers.random()
     if kind < 0.8:
-        place = draw.randrange(len(content))
-        return (
-            content[:place]
-            + bytes([content[place] ^ 1 << draw.randrange(8)])
-            + content[place + 1 :]
-        )
-    return content[: draw.randrange(len(content))] if kind < 0.95 else b""
+        position = random_numbers.randrange(len(content))
+        damaged = bytearray(content)
+        damaged[position] ^= 1 << random_numbers.randrange(8)
+        return bytes(damaged)
+    if kind < 0.95:
+        return content[: random_numbers.randrange(len(content))]
+    return b""
+
+
+def first_difference(content: bytes, damaged: bytes) -> int:
+    for position, (before, after) in enumerate(zip(content, damaged, strict=False)):
+        if before != after:
+            return position
+    return len(damaged)
 
 
 def files(folder: Path, patterns: str) -> list[Path]:
-    found = {
-        path for pattern in patterns.split() for path in folder.glob(pattern) if path.is_file()
-    }
-    return sorted(path for path in found if path.name not in BESIDE and path.stat().st_size)
+    """The files of the patterns that have content and are read by commands."""
+    paths = set()
+    for pattern in patterns.split():
+        for path in folder.glob(pattern):
+            if path.is_file() and path.stat().st_size and path.name not in NOT_READ:
+                paths.add(path)
+    return sorted(paths)
 
 
 def outputs(folder: Path, reader: Reader) -> dict[str, bytes]:
-    """What a command wrote; descriptions for people say when and from what, their numbers are in
-    other files.
+    """The outputs of a command, without JSON files: these have times, and the numbers in them are
+    in other files, too.
     """
-    made = files(folder, reader.written)
-    return {
-        str(path.relative_to(folder)): path.read_bytes() for path in made if path.suffix != ".json"
-    }
+    contents = {}
+    for path in files(folder, reader.outputs):
+        if path.suffix != ".json":
+            contents[str(path.relative_to(folder))] = path.read_bytes()
+    return contents
 
 
 class Campaign:
-    """Damages copies of files, and compares what is made of them with what is made of the good
-    ones.
-    """
+    """Runs commands with damaged files, and compares the results with those of intact files."""
 
     def __init__(self, folder: Path):
-        self.folder, self.copy = folder / "good", folder / "try"
+        self.folder = folder / "good"
+        self.copy = folder / "try"
         self.folder.mkdir(parents=True)
         write_files(self.folder)
         self.counts: Counter[str] = Counter()
-        self.made: dict[Reader, dict[str, bytes]] = {}
+        self.expected: dict[Reader, dict[str, bytes]] = {}
         for reader in READERS:
-            done = self.run(reader)
-            assert not done.returncode, done.stderr
-            self.made[reader] = outputs(self.copy, reader) or {"": done.stdout.encode()}
+            result = self.run(reader)
+            assert not result.returncode, result.stderr
+            self.expected[reader] = outputs(self.copy, reader) or {"": result.stdout.encode()}
 
     def run(self, reader: Reader, path: Path | None = None, content: bytes = b""):
         """Run a command over a copy, with another content of a file."""
@@ -161,52 +177,55 @@ class Campaign:
         shutil.copytree(self.folder, self.copy, symlinks=True)
         if path is not None:
             (self.copy / path).write_bytes(content)
-        return here(reader.words, self.copy)
+        return run_lxsr(reader.words, self.copy)
 
-    def try_one(self, draw: random.Random) -> str | None:
-        """Damage one file, and read it. Returns: what is wrong with how that ended."""
-        reader = draw.choice(READERS)
-        path = draw.choice(files(self.folder, reader.read)).relative_to(self.folder)
+    def try_one(self, random_numbers: random.Random) -> str | None:
+        """Damage one file, and read it.
+
+        Returns:
+            A description of what went wrong, or None.
+        """
+        reader = random_numbers.choice(READERS)
+        path = random_numbers.choice(files(self.folder, reader.inputs)).relative_to(self.folder)
         content = (self.folder / path).read_bytes()
-        other = spoilt(content, draw)
-        done = self.run(reader, path, other)
-        errors = [line for line in done.stderr.splitlines() if line.startswith("lxsr: error: ")]
-        place = next(
-            (at for at, pair in enumerate(zip(content, other, strict=False)) if len({*pair}) > 1),
-            len(other),
-        )
-        where = f"{path} (from {place} of {len(content)}, {len(other)} left): lxsr {reader.words}"
-        if "Traceback" in done.stdout + done.stderr or done.returncode not in (0, 2):
-            return f"{where}: status {done.returncode}\n{done.stderr[-1500:]}"
-        if done.returncode == 2:
+        damaged = damage(content, random_numbers)
+        result = self.run(reader, path, damaged)
+        position = first_difference(content, damaged)
+        sizes = f"from byte {position} of {len(content)}, {len(damaged)} left"
+        description = f"{path} ({sizes}): lxsr {reader.words}"
+        if "Traceback" in result.stdout + result.stderr or result.returncode not in (0, 2):
+            return f"{description}: status {result.returncode}\n{result.stderr[-1500:]}"
+        if result.returncode == 2:
             self.counts["refused"] += 1
-            return (
-                None
-                if len(errors) == 1
-                else f"{where}: {len(errors)} lines of error\n{done.stderr}"
-            )
-        if (outputs(self.copy, reader) or {"": done.stdout.encode()}) == self.made[reader]:
+            errors = result.stderr.count("lxsr: error: ")
+            if errors != 1:
+                return f"{description}: {errors} lines of error\n{result.stderr}"
+            return None
+        if (outputs(self.copy, reader) or {"": result.stdout.encode()}) == self.expected[reader]:
             self.counts["the same result"] += 1
             return None
-        return f"{where}: used, and the result is another\n{done.stdout[-500:]}{done.stderr[-500:]}"
+        return f"{description}: used, with another result\n{result.stdout[-500:]}{result.stderr[-500:]}"
 
 
 def main(count: int, seed: int = 1) -> int:
-    """Print how many damaged files were refused, and what was used. Returns: how many were."""
-    draw, wrong = random.Random(seed), []
+    """Print how many damaged files were refused, and each failure.
+
+    Returns:
+        The number of failures.
+    """
+    random_numbers = random.Random(seed)
+    number_of_failures = 0
     with tempfile.TemporaryDirectory() as folder:
         campaign = Campaign(Path(folder) / "campaign")
         for number in range(count):
             if number % 100 == 0:
                 print(f"{number:,}: {dict(campaign.counts)}", flush=True)
-            if found := campaign.try_one(draw):
-                print(found, flush=True)
-                wrong.append(found)
-        print(
-            f"{count:,} damaged files: {dict(campaign.counts)}, {len(wrong)} used silently or "
-            "badly ended"
-        )
-    return len(wrong)
+            problem = campaign.try_one(random_numbers)
+            if problem:
+                print(problem, flush=True)
+                number_of_failures += 1
+        print(f"{count:,} damaged files: {dict(campaign.counts)}, {number_of_failures} failures")
+    return number_of_failures
 
 
 if __name__ == "__main__":

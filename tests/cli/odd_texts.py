@@ -1,5 +1,5 @@
-"""Text in every format, spelling and damage, given to every verb that reads text: what each has to
-read is known.
+"""Gives text in every format, with odd characters and damage, to every command that reads text. The
+result must be that of the same text as plain UTF-8, or an error.
 """
 
 import bz2
@@ -34,28 +34,34 @@ from backports import zstd
 from conftest import contents, lxsr_here
 
 Pairs = list[tuple[str, str]]
-SECONDS = 60  # for one command over a few lines
-# properties and categories of Unicode, of which every character is somewhere in a text
+# The most that a command over a few lines may take.
+SECONDS = 60
+# Each character with one of these properties or categories of Unicode is in a text.
 PROPERTIES = (
-    *(
-        "Default_Ignorable_Code_Point",
-        "White_Space",
-        "Bidi_Control",
-        "Variation_Selector",
-        "Join_Control",
-        "Dash",
-    ),
-    *(
-        "Pattern_White_Space",
-        "Quotation_Mark",
-        "Sentence_Terminal",
-        "Deprecated",
-        "Extender",
-        "Emoji_Modifier",
-    ),
-    *("Cc", "Cf", "Zl", "Zp", "Zs", "Me", "Sk", "Nl", "No", "Noncharacter_Code_Point"),
+    "Default_Ignorable_Code_Point",
+    "White_Space",
+    "Bidi_Control",
+    "Variation_Selector",
+    "Join_Control",
+    "Dash",
+    "Pattern_White_Space",
+    "Quotation_Mark",
+    "Sentence_Terminal",
+    "Deprecated",
+    "Extender",
+    "Emoji_Modifier",
+    "Cc",
+    "Cf",
+    "Zl",
+    "Zp",
+    "Zs",
+    "Me",
+    "Sk",
+    "Nl",
+    "No",
+    "Noncharacter_Code_Point",
 )
-EACH = 48  # characters of a property in one text
+CHARACTERS_PER_TEXT = 48
 BASE = toy.sentences(12)
 SIGNS = (
     "a",
@@ -80,44 +86,50 @@ SIGNS = (
 
 @cache
 def texts() -> dict[str, Pairs]:
-    """Pairs with what a reader may stumble over, by name."""
-    found = {"plain": BASE, "one pair": BASE[:1]}
-    found["odd words"] = [
-        (f"{a} {sign}", f"{sign} {b}") for (a, b), sign in zip(BASE * 2, SIGNS, strict=False)
-    ]
-    found["signs first"] = [
-        (f"{sign} {a}", f"{sign}{b}") for (a, b), sign in zip(BASE, "#-=+@<{[>\"'*", strict=True)
-    ]
-    found["decomposed"] = [(f"{a} e\u0301t\u00e9", f"{b} n\u0303 \u1100\u1161") for a, b in BASE]
-    found["not for CSV"] = [(f'{a}, "{b}"', f'"{b}"; \'{a}') for a, b in BASE]
-    found["mark-up"] = [
-        (f"<b>{a}</b> &amp; 1 < 2", f"{b} &lt;br/&gt; ]]> <!-- --> <?x?>") for a, b in BASE
-    ]
-    found["a long line"] = [
-        *BASE[:5],
-        (" ".join(a for a, _ in BASE * 20), " ".join(b for _, b in BASE * 20)),
-    ]
-    found["codes"] = [
-        *BASE,
-        ("7", "7"),
-        ("nan", "NaN"),
-        ("null", "None"),
-        ("-", "-"),
-        ("en", "fr"),
-        ("1e5", "0x7"),
-    ]
-    found["emoji"] = [
-        (f"{a} \U0001f469\u200d\U0001f4bb", f"\U0001f1eb\U0001f1f7 {b} \u2764\ufe0f")
-        for a, b in BASE
-    ]
+    """Sentence pairs that are hard to read, by name."""
+    english = [source for source, _ in BASE]
+    french = [target for _, target in BASE]
+    pairs_by_name = {
+        "plain": BASE,
+        "one pair": BASE[:1],
+        "odd words": [],
+        "signs first": [],
+        "decomposed": [],
+        "not for CSV": [],
+        "mark-up": [],
+        "a long line": [*BASE[:5], (" ".join(english * 20), " ".join(french * 20))],
+        "codes": [
+            *BASE,
+            ("7", "7"),
+            ("nan", "NaN"),
+            ("null", "None"),
+            ("-", "-"),
+            ("en", "fr"),
+            ("1e5", "0x7"),
+        ],
+        "emoji": [],
+    }
+    for (en, fr), sign in zip(BASE * 2, SIGNS, strict=False):
+        pairs_by_name["odd words"].append((f"{en} {sign}", f"{sign} {fr}"))
+    for (en, fr), sign in zip(BASE, "#-=+@<{[>\"'*", strict=True):
+        pairs_by_name["signs first"].append((f"{sign} {en}", f"{sign}{fr}"))
+    for en, fr in BASE:
+        decomposed = (f"{en} e\u0301t\u00e9", f"{fr} n\u0303 \u1100\u1161")
+        mark_up = (f"<b>{en}</b> &amp; 1 < 2", f"{fr} &lt;br/&gt; ]]> <!-- --> <?x?>")
+        emoji = (f"{en} \U0001f469\u200d\U0001f4bb", f"\U0001f1eb\U0001f1f7 {fr} \u2764\ufe0f")
+        pairs_by_name["decomposed"].append(decomposed)
+        pairs_by_name["not for CSV"].append((f'{en}, "{fr}"', f'"{fr}"; \'{en}'))
+        pairs_by_name["mark-up"].append(mark_up)
+        pairs_by_name["emoji"].append(emoji)
     for name in PROPERTIES:
-        every = letters_with(name)
-        for start in range(0, len(every), EACH):
-            letters = zip(BASE * (EACH // len(BASE)), every[start : start + EACH], strict=False)
-            found[f"{name} {start}"] = [
-                (f"{a[:5]}{x}{a[5:]} {x}x", f"{x}{b}{x}") for (a, b), x in letters
-            ]
-    return found
+        characters = characters_with(name)
+        for start in range(0, len(characters), CHARACTERS_PER_TEXT):
+            part = characters[start : start + CHARACTERS_PER_TEXT]
+            pairs = []
+            for (en, fr), char in zip(BASE * 4, part, strict=False):
+                pairs.append((f"{en[:5]}{char}{en[5:]} {char}x", f"{char}{fr}{char}"))
+            pairs_by_name[f"{name} {start}"] = pairs
+    return pairs_by_name
 
 
 @cache
@@ -126,22 +138,20 @@ def all_characters() -> str:
     return "".join(chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000)
 
 
-def letters_with(name: str) -> list[str]:
-    """Every character with a property, but ends of lines, tabs, NUL and the rows of tags: 400 say
-    what 4,000 do.
-    """
-    letters = regex.findall(rf"\p{{{name}}}", all_characters())
-    return [letter for letter in letters if letter not in "\0\t\n\r"][:400]
+def characters_with(name: str) -> list[str]:
+    """The first 400 characters with a property, without tabs, ends of lines and NUL."""
+    characters = regex.findall(rf"\p{{{name}}}", all_characters())
+    return [character for character in characters if character not in "\0\t\n\r"][:400]
 
 
 @dataclass(frozen=True)
 class Format:
-    """How a file is written: the ending of its name, its bytes, and whether every verb has to read
-    it.
+    """A format of text: the ending of the file name, a function from lines or pairs to bytes, and
+    whether every command must be able to read it.
     """
 
     ending: str
-    write: Callable[[list], bytes]  # of lines or of pairs
+    write: Callable[[list], bytes]
     is_read: bool = False
 
 
@@ -160,7 +170,8 @@ def encoded(encoding: str, lines: list[str]) -> bytes:
 
 
 PACKS = {".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstd.compress, ".bz2": bz2.compress}
-SIDES = {  # formats of one side
+# The formats of a file with one side.
+SIDES = {
     "as it is": Format("", flat, True),
     "a name with blanks": Format(" a b", flat),
     "CRLF": Format("", lambda lines: flat(lines).replace(b"\n", b"\r\n"), True),
@@ -175,24 +186,24 @@ SIDES = {  # formats of one side
         for ending, pack in PACKS.items()
     },
     **{
-        e.upper(): Format(e.upper(), lambda lines, pack=pack: pack(flat(lines)), True)
-        for e, pack in PACKS.items()
+        ending.upper(): Format(ending.upper(), lambda lines, pack=pack: pack(flat(lines)), True)
+        for ending, pack in PACKS.items()
     },
     **{
         f"two {ending}": Format(ending, partial(joined, pack), True)
         for ending, pack in PACKS.items()
     },
     **{
-        f"cut {e}": Format(e, lambda lines, pack=pack: pack(flat(lines))[:-9])
-        for e, pack in PACKS.items()
+        f"cut {ending}": Format(ending, lambda lines, pack=pack: pack(flat(lines))[:-9])
+        for ending, pack in PACKS.items()
     },
     **{
-        f"{e} and more": Format(e, lambda lines, pack=pack: pack(flat(lines)) + b"more")
-        for e, pack in PACKS.items()
+        f"{ending} and more": Format(ending, lambda lines, pack=pack: pack(flat(lines)) + b"more")
+        for ending, pack in PACKS.items()
     },
     **{
-        f"hidden {e}": Format("", lambda lines, pack=pack: pack(flat(lines)))
-        for e, pack in PACKS.items()
+        f"hidden {ending}": Format("", lambda lines, pack=pack: pack(flat(lines)))
+        for ending, pack in PACKS.items()
     },
     **{f"no {ending}": Format(ending, flat) for ending in PACKS},
     ".gz twice": Format(".gz", lambda lines: gzip.compress(gzip.compress(flat(lines)))),
@@ -231,10 +242,12 @@ SIDES = {  # formats of one side
 
 
 def table(
-    dialect: str, head: tuple[str, ...], row: Callable[[int, str, str], tuple], pairs: Pairs
+    dialect: str, header: tuple[str, ...], row: Callable[[int, str, str], tuple], pairs: Pairs
 ) -> bytes:
-    """Rows as Python's csv writes them; "tabs": without quotes."""
-    rows = [*([head] if head else []), *(row(number, *pair) for number, pair in enumerate(pairs))]
+    """A CSV with the delimiter `dialect`, or, with the dialect `tabs`, a TSV without quotes."""
+    rows = [header] if header else []
+    for number, (source, target) in enumerate(pairs):
+        rows.append(row(number, source, target))
     if dialect == "tabs":
         return flat(["\t".join(map(str, cells)) for cells in rows])
     stream = io.StringIO()
@@ -243,10 +256,11 @@ def table(
 
 
 def memory(unit: str, head: str, foot: str, pairs: Pairs, encoding: str = "utf-8") -> bytes:
-    """XML with a unit a pair."""
-    units = (unit.format(escape(a), escape(b), number) for number, (a, b) in enumerate(pairs))
-    declared = f'<?xml version="1.0" encoding="{encoding}"?>\n'
-    return f"{declared}{head}{''.join(units)}{foot}".encode(encoding, "xmlcharrefreplace")
+    """XML with one unit per pair."""
+    content = f'<?xml version="1.0" encoding="{encoding}"?>\n{head}'
+    for number, (source, target) in enumerate(pairs):
+        content += unit.format(escape(source), escape(target), number)
+    return f"{content}{foot}".encode(encoding, "xmlcharrefreplace")
 
 
 def tmx(pairs: Pairs, source: str = "en", target: str = "fr", **options) -> bytes:
@@ -265,37 +279,46 @@ def xliff(pairs: Pairs) -> bytes:
 
 
 def po(pairs: Pairs) -> bytes:
-    head = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\nLanguage: fr\\n"\n\n'
-    return (head + "".join(f"msgid {quoted(a)}\nmsgstr {quoted(b)}\n\n" for a, b in pairs)).encode()
+    content = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\nLanguage: fr\\n"\n\n'
+    for source, target in pairs:
+        content += f"msgid {quoted(source)}\nmsgstr {quoted(target)}\n\n"
+    return content.encode()
 
 
 def quoted(text: str) -> str:
     return '"{}"'.format(text.replace("\\", "\\\\").replace('"', '\\"'))
 
 
-def two(_: int, a: str, b: str) -> tuple:
-    return a, b
+def two_columns(_: int, source: str, target: str) -> tuple:
+    return source, target
 
 
-def five(number: int, a: str, b: str) -> tuple:
-    return f"https://a.b/{number}", f"https://c.d/{number}", a, b, 0.5
+def five_columns(number: int, source: str, target: str) -> tuple:
+    return f"https://a.b/{number}", f"https://c.d/{number}", source, target, 0.5
 
 
-LANGUAGES, URLS = ("en", "fr"), ("url1", "url2", "en", "fr", "score")
-PAIRS = {  # formats of both sides in one file
-    ".tsv": Format(".tsv", partial(table, "tabs", (), two), True),
-    ".tsv with a header": Format(".tsv", partial(table, "tabs", ("source", "target"), two), True),
-    ".tsv of five columns": Format(".tsv", partial(table, "tabs", URLS, five), True),
-    ".TSV.GZ": Format(".TSV.GZ", lambda pairs: gzip.compress(table("tabs", (), two, pairs)), True),
-    ".tsv, CRLF": Format(".tsv", lambda pairs: table("tabs", (), two, pairs).replace(b"\n", b"\r\n"), True),
-    ".tsv, blank and short rows": Format(".tsv", lambda pairs: table("tabs", (), two, pairs) + b"\n\t\nx\n"),
-    ".tsv of one column": Format(".tsv", lambda pairs: flat([a for a, _ in pairs])),
-    ".tsv, cut": Format(".tsv.gz", lambda pairs: gzip.compress(table("tabs", (), two, pairs))[:-9]),
-    **{f".csv, {d}": Format(".csv", partial(table, d, LANGUAGES, two), True) for d in (",", ";")},
-    ".csv without a header": Format(".csv", partial(table, ",", (), two), True),
-    ".csv of five columns": Format(".csv", partial(table, ",", URLS, five), True),
-    ".csv with a BOM": Format(".csv", lambda pairs: codecs.BOM_UTF8 + table(",", LANGUAGES, two, pairs), True),
-    ".csv with an open quote": Format(".csv", lambda pairs: table(",", LANGUAGES, two, pairs) + b'"x,y\n'),
+def json_lines(pairs: Pairs) -> bytes:
+    return flat([json.dumps({"en": source, "fr": target}) for source, target in pairs])
+
+
+LANGUAGES = ("en", "fr")
+FIVE_NAMES = ("url1", "url2", "en", "fr", "score")
+# The formats of a file with both sides.
+PAIRS = {
+    ".tsv": Format(".tsv", partial(table, "tabs", (), two_columns), True),
+    ".tsv with a header": Format(".tsv", partial(table, "tabs", ("source", "target"), two_columns), True),
+    ".tsv of five columns": Format(".tsv", partial(table, "tabs", FIVE_NAMES, five_columns), True),
+    ".TSV.GZ": Format(".TSV.GZ", lambda pairs: gzip.compress(table("tabs", (), two_columns, pairs)), True),
+    ".tsv, CRLF": Format(".tsv", lambda pairs: table("tabs", (), two_columns, pairs).replace(b"\n", b"\r\n"), True),
+    ".tsv, blank and short rows": Format(".tsv", lambda pairs: table("tabs", (), two_columns, pairs) + b"\n\t\nx\n"),
+    ".tsv of one column": Format(".tsv", lambda pairs: flat([source for source, _ in pairs])),
+    ".tsv, cut": Format(".tsv.gz", lambda pairs: gzip.compress(table("tabs", (), two_columns, pairs))[:-9]),
+    ".csv, ,": Format(".csv", partial(table, ",", LANGUAGES, two_columns), True),
+    ".csv, ;": Format(".csv", partial(table, ";", LANGUAGES, two_columns), True),
+    ".csv without a header": Format(".csv", partial(table, ",", (), two_columns), True),
+    ".csv of five columns": Format(".csv", partial(table, ",", FIVE_NAMES, five_columns), True),
+    ".csv with a BOM": Format(".csv", lambda pairs: codecs.BOM_UTF8 + table(",", LANGUAGES, two_columns, pairs), True),
+    ".csv with an open quote": Format(".csv", lambda pairs: table(",", LANGUAGES, two_columns, pairs) + b'"x,y\n'),
     ".tmx": Format(".tmx", tmx, True),
     ".tmx of countries": Format(".tmx", partial(tmx, source="en-US", target="FR-ca"), True),
     ".tmx of three letters": Format(".tmx", partial(tmx, source="eng", target="fra"), True),
@@ -306,14 +329,15 @@ PAIRS = {  # formats of both sides in one file
     ".tmx, cut": Format(".tmx", lambda pairs: tmx(pairs)[:-40]),
     ".xlf": Format(".xlf", xliff, True),
     ".po": Format(".po", po, True),
-    ".jsonl": Format(".jsonl", lambda pairs: flat([json.dumps({"en": a, "fr": b}) for a, b in pairs])),
+    ".jsonl": Format(".jsonl", json_lines),
     ".json": Format(".json", lambda pairs: json.dumps(pairs).encode()),
     ".sgm": Format(".sgm", partial(memory, '<seg id="{2}">{0}</seg>\n', "<srcset><doc>", "</doc></srcset>")),
 }  # fmt: skip
 
 MODEL = "--model in/model"
 HELD = "--lang-pairs en-fr --until clean --work out --valid-size 2 --test-size 2 --workers 1 --filters length"
-OF_SIDES = {  # commands over one side, {0}, and the other, {1}; the two have one name without language, {2}
+# Commands over the file of one side, {0}, and of the other, {1}; {2} is the prefix of both.
+OF_SIDES = {
     "embed": f"embed {MODEL} --input {{0}} --output out/x.npy",
     "index": f"index {MODEL} --input {{0}} --output out/index",
     "search": "search --index in/index --input {0} --k 2 --output out/hits.tsv",
@@ -324,7 +348,8 @@ OF_SIDES = {  # commands over one side, {0}, and the other, {1}; the two have on
     "prepare": f"prepare --data {{2}} {HELD}",
     "exclude": f"prepare --data in/more {HELD} --exclude {{0}}",
 }
-OF_PAIRS = {  # commands over both sides in one file, {0}
+# Commands over a file with both sides, {0}.
+OF_PAIRS = {
     "score table": f"score {MODEL} --input {{0}} --output out/s.tsv",
     "prepare": f"prepare --data {{0}} {HELD}",
     "exclude": f"prepare --data in/more {HELD} --exclude {{0}}",
@@ -333,8 +358,8 @@ OF_PAIRS = {  # commands over both sides in one file, {0}
         for name in ("embed", "index", "search", "mine", "xsr", "web")
     },
 }
-# which commands read the same of sides
-SAME = {"score table": "score", "prepare": "prepare", "exclude": "exclude"}
+# The commands that read both sides of a file, and the command over the sides with the same result.
+READS_BOTH_SIDES = {"score table": "score", "prepare": "prepare", "exclude": "exclude"}
 
 
 def is_table(form: Format) -> bool:
@@ -343,65 +368,66 @@ def is_table(form: Format) -> bool:
 
 @cache
 def cases() -> list[tuple[str, str, str]]:
-    """Every command with every format, and the text in it: those of all texts with what has to be
-    read.
+    """Every command with every format and the names of its texts: all texts for the formats that
+    must be read, two for the others.
     """
-    found = []
-    for formats, verbs in ((SIDES, OF_SIDES), (PAIRS, OF_PAIRS)):
+    all_cases = []
+    for formats, commands in ((SIDES, OF_SIDES), (PAIRS, OF_PAIRS)):
         for name, form in formats.items():
-            chosen = texts() if form.is_read else ["plain", "odd words"]
-            found += [(verb, name, text) for verb in verbs for text in chosen]
-    return found
+            for command in commands:
+                for text in texts() if form.is_read else ("plain", "odd words"):
+                    all_cases.append((command, name, text))
+    return all_cases
 
 
-def result(folder: Path) -> dict[str, object]:
-    """What a command made of the text: the files that depend on nothing else."""
-    made = {}
+def read_outputs(folder: Path) -> dict[str, object]:
+    """The outputs of a command that depend only on the text."""
+    outputs = {}
     for path, content in contents(folder / "out").items():
         if path.endswith(".npy"):
-            made["rows"] = np.load(folder / "out" / path).tolist()
+            outputs["rows"] = np.load(folder / "out" / path).tolist()
         elif path.endswith("index.html"):
-            made["sentences"] = re.search(rb'"sentences": (\[.*\])', content)[1]
+            outputs["sentences"] = re.search(rb'"sentences": (\[.*\])', content)[1]
         elif path.endswith(".jsonl"):
-            made["scores"] = [json.loads(line)["values"] for line in content.splitlines()]
+            outputs["scores"] = [json.loads(line)["values"] for line in content.splitlines()]
         elif path == "s.tsv":
-            made["scores"] = [line.split(b"\t")[0] for line in content.splitlines()]
+            outputs["scores"] = [line.split(b"\t")[0] for line in content.splitlines()]
         elif re.search(r"(train|valid|test)\.(en|fr)$|\.tsv$|faiss$|sentences", path):
-            made[Path(path).name] = b" ".join(content.split()) if "/" in path else content
-    return made
+            outputs[Path(path).name] = b" ".join(content.split()) if "/" in path else content
+    return outputs
 
 
 @contextmanager
-def within(seconds: int) -> Iterator[None]:
-    """Raise TimeoutError in the block when it takes longer."""
+def time_limit(seconds: int) -> Iterator[None]:
+    """Raise TimeoutError in the block if it takes longer."""
 
-    def late(*_):
+    def stop(*_):
         raise TimeoutError(f"not over after {seconds} s")
 
-    before = signal.signal(signal.SIGALRM, late)
+    handler = signal.signal(signal.SIGALRM, stop)
     signal.alarm(seconds)
     try:
         yield
     finally:
         signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGALRM, handler)
 
 
 def put(path: Path, name: str, content: bytes) -> None:
-    """Write a file, or what stands in its place; into a pipe its content is written once."""
+    """Write a file, or make a folder, a link or a pipe in its place."""
     if name == "a folder":
         path.mkdir()
     elif name == "a link to itself":
         path.symlink_to(path.name)
     elif name == "a pipe":
         os.mkfifo(path)
-        threading.Thread(target=fill, args=(path, content), daemon=True).start()
+        threading.Thread(target=write_to_pipe, args=(path, content), daemon=True).start()
     else:
         path.write_bytes(content)
 
 
-def fill(path: Path, content: bytes) -> None:
-    """Write into a pipe as soon as anybody reads it, until the file is gone."""
+def write_to_pipe(path: Path, content: bytes) -> None:
+    """Write into a pipe as soon as a process reads it; give up if the pipe is removed."""
     while path.exists():
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
@@ -413,29 +439,39 @@ def fill(path: Path, content: bytes) -> None:
         return
 
 
-def said_more(said: str, usual: str) -> bool:
-    """Whether a line was said that is not usual, whatever its numbers."""
+def has_warning(output: str, usual_output: str) -> bool:
+    """Whether the output has a line that the usual output lacks, apart from numbers and paths."""
     variable = re.compile(r"[\d.,:%]+|in/\S+")
-    usual_lines = {variable.sub("", line) for line in usual.splitlines()}
-    return any(variable.sub("", line) not in usual_lines for line in said.splitlines())
+    usual_lines = {variable.sub("", line) for line in usual_output.splitlines()}
+    return any(variable.sub("", line) not in usual_lines for line in output.splitlines())
 
 
-def difference(made: dict[str, object], wanted: dict[str, object]) -> str:
-    return "\n".join(
-        f"{key}: {str(made.get(key))[:300]}\nexpected: {str(wanted.get(key))[:300]}"
-        for key in {*made, *wanted}
-        if made.get(key) != wanted.get(key)
-    )
+def difference(outputs: dict[str, object], expected: dict[str, object]) -> str:
+    lines = []
+    for key in {*outputs, *expected}:
+        if outputs.get(key) != expected.get(key):
+            lines.append(f"{key}: {str(outputs.get(key))[:300]}")
+            lines.append(f"expected: {str(expected.get(key))[:300]}")
+    return "\n".join(lines)
 
 
 def write_inputs(folder: Path) -> Path:
-    """What commands need beside the odd text: an index, and pairs from which text is excluded."""
+    """A model, an index, and pairs from which the odd text is excluded."""
     small_model.write_folder(folder / "in" / "model")
     shutil.rmtree(folder / "in" / "model.data")
     toy.write(folder / "in" / "more", [*BASE, *toy.sentences(40, seed=3)])
-    (folder / "in" / "lines").write_bytes(flat([b for _, b in toy.sentences(40, seed=3)]))
+    (folder / "in" / "lines").write_bytes(flat([target for _, target in toy.sentences(40, seed=3)]))
     lxsr_here("index", *MODEL.split(), "--input", "in/lines", "--output", "in/index", folder=folder)
     return folder / "in"
+
+
+@dataclass
+class Run:
+    """The end of a command: its exit status (None if it did not end), outputs and messages."""
+
+    status: int | None
+    outputs: dict[str, object]
+    messages: str
 
 
 @dataclass
@@ -444,84 +480,94 @@ class Attack:
 
     inputs: Path
     work: Path
-    _known: dict = field(default_factory=dict)
+    _plain_runs: dict[tuple[str, str], Run] = field(default_factory=dict)
 
-    def run(
-        self, words: str, form: Format, name: str, pairs: Pairs
-    ) -> tuple[int | None, dict[str, object], str]:
-        """Returns: exit status (None: it did not end), what it made, and what it said."""
+    def run(self, words: str, form: Format, name: str, pairs: Pairs) -> Run:
+        """Run a command over pairs in a format, or in a pipe, folder or link of that name."""
         shutil.rmtree(self.work, ignore_errors=True)
         shutil.copytree(self.inputs, self.work / "in")
-        one_file = form in PAIRS.values()
-        sides = [pairs] if one_file else [[a for a, _ in pairs], [b for _, b in pairs]]
-        odd = [f"in/x{'' if one_file else f'.{language}'}{form.ending}" for language in LANGUAGES]
-        plain = ["in/p.en", "in/p.fr"]
         toy.write(self.work / "in" / "p", pairs)
-        command = [
-            word.format(odd[0], odd[1] if "prepare" in words else plain[1], "in/x")
-            for word in words.split()
-        ]
-        for path, lines in zip(odd, sides, strict=False):
-            put(self.work / path, name, form.write(lines))
+        if form in PAIRS.values():
+            source = target = f"in/x{form.ending}"
+            put(self.work / source, name, form.write(pairs))
+        else:
+            source, target = (f"in/x.{language}{form.ending}" for language in LANGUAGES)
+            put(self.work / source, name, form.write([english for english, _ in pairs]))
+            put(self.work / target, name, form.write([french for _, french in pairs]))
+        # Only `prepare` needs both sides in the same format.
+        if "prepare" not in words:
+            target = "in/p.fr"
+        command = [word.format(source, target, "in/x") for word in words.split()]
         try:
-            with within(SECONDS):
-                done = lxsr_here(*command, check=False, folder=self.work)
+            with time_limit(SECONDS):
+                result = lxsr_here(*command, check=False, folder=self.work)
         except TimeoutError:
-            return None, {}, "did not end"
-        made = result(self.work) if done.returncode == 0 else {}
-        return done.returncode, made, done.stdout + done.stderr
+            return Run(None, {}, "did not end")
+        outputs = read_outputs(self.work) if result.returncode == 0 else {}
+        return Run(result.returncode, outputs, result.stdout + result.stderr)
 
-    def expected(
-        self, verb: str, text: str, one_file: bool
-    ) -> tuple[int | None, dict[str, object], str]:
-        """What the command does with the same text, plain; of a file of both sides, what others do
-        with the sides.
-        """
-        words = OF_SIDES[SAME.get(verb, verb)] if one_file else OF_SIDES[verb]
-        if one_file and verb == "exclude":
-            words += " {1}"
-        return self.known(words, text)
-
-    def known(self, words: str, text: str):
-        if (words, text) not in self._known:
-            self._known[words, text] = self.run(words, SIDES["as it is"], "", texts()[text])
-        return self._known[words, text]
+    def expected(self, verb: str, text: str, is_one_file: bool) -> Run:
+        """Run the command over the same text as plain UTF-8, with a file per side."""
+        if is_one_file:
+            words = OF_SIDES[READS_BOTH_SIDES.get(verb, verb)]
+            if verb == "exclude":
+                words += " {1}"
+        else:
+            words = OF_SIDES[verb]
+        if (words, text) not in self._plain_runs:
+            run = self.run(words, SIDES["as it is"], "", texts()[text])
+            self._plain_runs[words, text] = run
+        return self._plain_runs[words, text]
 
     def problem(self, verb: str, name: str, text: str) -> str | None:
-        """What is wrong with how a command ended, or with what it read without a word."""
-        one_file = name in PAIRS
-        form = PAIRS[name] if one_file else SIDES[name]
-        words = OF_PAIRS[verb] if one_file else OF_SIDES[verb]
-        status, made, said = self.run(words, form, name, texts()[text])
-        errors = len(re.findall(r"^lxsr.*: error: ", said, re.MULTILINE))
-        if status is None or (status, errors) not in ((0, 0), (2, 1)) or "Traceback" in said:
-            return f"status {status}, {errors} lines of error\n{said[-1500:]}"
-        wanted = self.expected(verb, text, one_file)
-        if one_file and verb not in SAME:  # lines of a table may be what is asked for
-            is_wrong = status == 0 and not is_table(form) and not said_more(said, wanted[2])
-            return "read mark-up as text without a word" if is_wrong else None
-        # messages of programs are read without mark-up and the last full stop
-        if name == ".po" and status == 0:
+        """Run a case.
+
+        Returns:
+            A description of what went wrong, or None.
+        """
+        is_one_file = name in PAIRS
+        form = PAIRS[name] if is_one_file else SIDES[name]
+        words = OF_PAIRS[verb] if is_one_file else OF_SIDES[verb]
+        run = self.run(words, form, name, texts()[text])
+        errors = len(re.findall(r"^lxsr.*: error: ", run.messages, re.MULTILINE))
+        ends_cleanly = (run.status, errors) in ((0, 0), (2, 1)) and "Traceback" not in run.messages
+        if not ends_cleanly:
+            return f"status {run.status}, {errors} lines of error\n{run.messages[-1500:]}"
+        expected = self.expected(verb, text, is_one_file)
+        has_warned = has_warning(run.messages, expected.messages)
+        if is_one_file and verb not in READS_BOTH_SIDES:
+            # Lines of a table may be what the user wants; lines of XML are not.
+            if run.status == 0 and not is_table(form) and not has_warned:
+                return "read mark-up as text without a message"
             return None
-        if status == 2:
-            must = form.is_read and (verb != "score table" or is_table(form))
-            must = must and wanted[0] == 0 and text.split()[0] not in PROPERTIES
-            return f"refused\n{said[-500:]}" if must else None
-        if wanted[0] == 0 and made != wanted[1] and not said_more(said, wanted[2]):
-            return "read wrongly without a word\n" + difference(made, wanted[1])
+        if run.status == 2:
+            must_be_read = (
+                form.is_read
+                and (verb != "score table" or is_table(form))
+                and expected.status == 0
+                and text.split()[0] not in PROPERTIES
+            )
+            return f"refused\n{run.messages[-500:]}" if must_be_read else None
+        # Messages of programs are read without mark-up and the last full stop.
+        if name == ".po":
+            return None
+        if expected.status == 0 and run.outputs != expected.outputs and not has_warned:
+            return "read wrongly without a message\n" + difference(run.outputs, expected.outputs)
         return None
 
 
 def main() -> None:
-    """Attack with so many cases, drawn with a seed: `python tests/cli/odd_texts.py CASES SEED`."""
-    count, seed = (int(word) for word in sys.argv[1:3])
-    drawn = random.Random(seed).sample(cases(), min(count, len(cases())))
+    """Run a number of random cases: `python tests/cli/odd_texts.py CASES SEED`."""
+    count = int(sys.argv[1])
+    seed = int(sys.argv[2])
+    sample = random.Random(seed).sample(cases(), min(count, len(cases())))
     with tempfile.TemporaryDirectory() as folder:
         attack = Attack(write_inputs(Path(folder) / "made"), Path(folder) / "work")
-        for number, case in enumerate(drawn, start=1):
-            if problem := attack.problem(*case):
+        for number, case in enumerate(sample, start=1):
+            problem = attack.problem(*case)
+            if problem:
                 print(number, case, problem, flush=True)
-    print(f"{len(drawn):,} of {len(cases()):,} cases, seed {seed}")
+    print(f"{len(sample):,} of {len(cases()):,} cases, seed {seed}")
 
 
 if __name__ == "__main__":

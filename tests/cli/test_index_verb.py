@@ -33,37 +33,49 @@ def index(folder, *arguments, **options):
     return lxsr_here("index", "--output", "index", *arguments, folder=folder, **options)
 
 
-def found(folder, *arguments):
+def search(folder, *arguments):
+    """The line number and text of each sentence of the index, by its id."""
     command = ("search", "--index", "index", "--k", 9, "--json", *arguments, "a cat")
-    hits = json.loads(lxsr_here(*command, folder=folder).stdout)["hits"]
-    return {hit.get("id", str(hit["line"])): (hit["line"], hit["text"]) for hit in hits}
+    output = lxsr_here(*command, folder=folder).stdout
+    sentences = {}
+    for hit in json.loads(output)["hits"]:
+        name = hit.get("id", str(hit["line"]))
+        sentences[name] = (hit["line"], hit["text"])
+    return sentences
 
 
-def test_edits(folder):
+def test_sentences_are_added_updated_deleted_and_compacted(folder):
     texts = {"n1": (1, "the dog sees a house"), "n2": (2, "a cat"), "n4": (4, "a dog")}
-    assert found(folder) == texts
-    assert (
-        "1 sentence added, 4 "
-        in index(folder, "--add", "--input", "new", "--columns", "1,2").stdout
-    )
+    assert search(folder) == texts
+
+    result = index(folder, "--add", "--input", "new", "--columns", "1,2")
+    assert "1 sentence added, 4 " in result.stdout
     texts["n5"] = (5, "the house")
-    assert found(folder) == texts
-    done = index(folder, "--update", "--input", "text", "--ids", "n2")
-    assert "1 sentence updated" in done.stdout
-    assert found(folder) == texts | {"n2": (2, "the house")}
-    assert "1 sentence deleted, 3 left" in index(folder, "--delete", "--ids", "n2").stdout
+    assert search(folder) == texts
+
+    result = index(folder, "--update", "--input", "text", "--ids", "n2")
+    assert "1 sentence updated" in result.stdout
+    texts["n2"] = (2, "the house")
+    assert search(folder) == texts
+
+    result = index(folder, "--delete", "--ids", "n2")
+    assert "1 sentence deleted, 3 left" in result.stdout
     del texts["n2"]
     assert "3 sentences in one segment" in index(folder, "--compact").stdout
-    assert found(folder) == texts
-    assert found(folder, "--only-ids", "ids") == {name: texts[name] for name in ("n1", "n4")}
+    assert search(folder) == texts
+
+    del texts["n5"]
+    assert search(folder, "--only-ids", "ids") == texts
 
 
-def test_ids_are_shown(folder):
-    search = ("search", "--index", "index", "--k", 1, "a cat")
-    assert lxsr_here(*search, folder=folder).stdout.endswith("  n2  a cat\n")
-    done = lxsr_here(*search, "--output", "-", folder=folder)
-    query, _, name, text = done.stdout.rstrip("\n").split("\t")
-    assert (query, name, text) == ("a cat", "n2", "a cat")
+def test_ids_are_shown_with_results(folder):
+    command = ("search", "--index", "index", "--k", 1, "a cat")
+    assert lxsr_here(*command, folder=folder).stdout.endswith("  n2  a cat\n")
+    table = lxsr_here(*command, "--output", "-", folder=folder).stdout
+    query, _, name, text = table.rstrip("\n").split("\t")
+    assert query == "a cat"
+    assert name == "n2"
+    assert text == "a cat"
 
 
 @pytest.mark.parametrize(
@@ -88,28 +100,26 @@ def test_ids_are_shown(folder):
         ("--ids n2 --columns 1,2 --input new --model m", ["--ids"]),
     ],
 )
-def test_an_edit_that_is_refused(folder, arguments, fragments):
+def test_a_refused_edit_leaves_the_index_unchanged(folder, arguments, fragments):
     (folder / "twice").write_text("n7\nn8\nn7\nn9\n")
     (folder / "n9").write_text("n9\n")
-    before = found(folder)
+    before = search(folder)
     refused(index(folder, *arguments.split(), check=False), *fragments)
-    assert found(folder) == before
+    assert search(folder) == before
 
 
-def test_texts_that_were_truncated_are_counted_in_edits_of_an_index(tmp_path):
+def test_truncated_texts_are_counted_when_an_index_is_built_and_edited(tmp_path):
     model = random_model.write_model(tmp_path / "layers")
     text = tmp_path / "text"
     text.write_text(f"{'a dog ' * 200}\nA dog.\n")
-    index = ("index", "--model", model, "--input", text, "--output", tmp_path / "one")
-    assert "truncated: 1" in lxsr_here(*index, "--plain").stderr
-    assert "truncated: 1" in lxsr_here(*index, "--add").stderr
-
-
-# -- files as people have them
+    command = ("index", "--model", model, "--input", text, "--output", tmp_path / "index")
+    assert "truncated: 1" in lxsr_here(*command, "--plain").stderr
+    assert "truncated: 1" in lxsr_here(*command, "--add").stderr
 
 
 @pytest.fixture
 def kb(tmp_path):
+    """A folder with articles in HTML and text, named `kb`; returns its parent."""
     (tmp_path / "kb" / "more").mkdir(parents=True)
     (tmp_path / "kb" / "a.html").write_text("<h1>the dog</h1><p>sees a house<p>a cat")
     (tmp_path / "kb" / "more" / "b.txt").write_text("a cat\n\na\ndog\n")
@@ -125,14 +135,15 @@ KB = {
 
 
 def texts(folder):
-    return {name: text for name, (_, text) in found(folder).items()}
+    """The text of each sentence of the index, by its id."""
+    return {name: text for name, (_, text) in search(folder).items()}
 
 
 def test_a_folder_is_indexed_by_paragraphs(kb, model):
     (kb / "kb" / "x.png").write_bytes(b"\x89PNG")
-    done = index(kb, "--model", model, "--input", "kb")
+    result = index(kb, "--model", model, "--input", "kb")
     assert texts(kb) == KB
-    assert "x.png" in done.stderr
+    assert "x.png" in result.stderr
     index(kb, "--model", model, "--input", "kb/a.html", "kb/more/b.txt")
     assert texts(kb) == KB
 
@@ -146,7 +157,7 @@ def test_one_file_is_lines_or_paragraphs(kb, model):
     assert texts(kb) == {"a.html#1": KB["a.html#1"], "a.html#2": KB["a.html#2"]}
 
 
-def test_an_update_takes_what_changed_in_a_folder(kb, model):
+def test_an_update_replaces_only_what_has_changed_in_a_folder(kb, model):
     index(kb, "--model", model, "--input", "kb")
     (kb / "kb" / "a.html").write_text("<h1>the dog</h1><p>sees a house<p>the cat<p>a dog")
     (kb / "kb" / "more" / "b.txt").write_text("a cat\n")
@@ -158,15 +169,15 @@ def test_an_update_takes_what_changed_in_a_folder(kb, model):
         "c.txt#1": "a house",
         "more/b.txt#1": "a cat",
     }
-    done = index(kb, "--update", "--input", "kb")
-    assert "2 added, 1 replaced, 1 removed, 2 unchanged, 5 in the index" in done.stdout
+    result = index(kb, "--update", "--input", "kb")
+    assert "2 added, 1 replaced, 1 removed, 2 unchanged, 5 in the index" in result.stdout
     assert texts(kb) == expected
     before = (kb / "index" / "index.json").read_bytes()
     assert "0 added, 0 replaced, 0 removed, 5 " in index(kb, "--update", "--input", "kb").stdout
     assert (kb / "index" / "index.json").read_bytes() == before
 
 
-def test_an_update_of_a_file_leaves_the_others(kb, model):
+def test_an_update_of_a_file_leaves_other_files_unchanged(kb, model):
     index(kb, "--model", model, "--input", "kb")
     (kb / "kb" / "a.html").write_text("<p>a house")
     index(kb, "--update", "--input", "kb/a.html")
@@ -177,14 +188,14 @@ def test_an_update_of_a_file_leaves_the_others(kb, model):
     }
 
 
-def test_a_folder_is_added(kb, model):
+def test_a_folder_is_added_to_an_index(kb, model):
     index(kb, "--model", model, "--input", "kb/a.html")
     (kb / "kb" / "a.html").unlink()
     assert "2 sentences added, 4 " in index(kb, "--add", "--input", "kb").stdout
     assert texts(kb) == KB
 
 
-def test_columns_of_a_table(tmp_path, model):
+def test_columns_of_tables_are_indexed(tmp_path, model):
     (tmp_path / "faq.csv").write_text('id,question,answer\nx,"a cat","the\nhouse"\n')
     index(tmp_path, "--model", model, "--input", "faq.csv", "--columns", "id,question,answer")
     assert texts(tmp_path) == {"x": "a cat. the house"}
@@ -213,7 +224,7 @@ def test_columns_of_a_table(tmp_path, model):
         ("--input .", ["index is inside the folder ."]),
     ],
 )
-def test_input_that_is_refused_leaves_nothing(kb, model, arguments, fragments):
+def test_refused_input_leaves_no_index(kb, model, arguments, fragments):
     (kb / "faq.csv").write_text("id,text\n1,a dog\n")
     (kb / "empty.jsonl").write_text("")
     (kb / "x.docx").write_bytes(b"PK\x03\x04")
@@ -221,8 +232,8 @@ def test_input_that_is_refused_leaves_nothing(kb, model, arguments, fragments):
     (kb / "none" / "x.png").write_bytes(b"\x89PNG")
     (kb / "latin").mkdir()
     (kb / "latin" / "a.txt").write_bytes(b"caf\xe9\n")
-    done = index(kb, "--model", model, *arguments.split(), check=False)
-    refused(done, *fragments)
+    result = index(kb, "--model", model, *arguments.split(), check=False)
+    refused(result, *fragments)
     assert not (kb / "index").exists()
 
 

@@ -1,11 +1,11 @@
-"""Every option of every verb, by walking through the parsers."""
+"""Properties that all options of all verbs share."""
 
 import argparse
 import re
 
 import pytest
 import toy
-from conftest import COMPATIBILITY, lxsr_here, refused
+from conftest import COMPATIBILITY, case, lxsr_here, refused
 from parsers import options
 
 from fairseq_lxsr.evaluation.score import Score, append_scores
@@ -13,68 +13,72 @@ from fairseq_lxsr.options import Range
 
 
 def test_every_number_has_a_range():
-    without = [
-        f"{program} {action.option_strings}"
-        for program, action in options()
-        if not isinstance(action.type, Range)
-        and (
+    for program, action in options():
+        is_number = (
             action.type in (int, float)
             or action.metavar == "N"
             or type(action.default) in (int, float)
         )
-    ]
-    assert not without
+        if is_number:
+            assert isinstance(action.type, Range), (program, action.option_strings)
 
 
-NUMBERS = {
-    f"{program} {action.option_strings[0]}": (program, action)
-    for program, action in options()
-    if isinstance(action.type, Range)
-}
-
-
-@pytest.mark.parametrize("name", NUMBERS)
-def test_numbers_out_of_range_are_refused(name):
-    program, action = NUMBERS[name]
-    for value in ("-9", "nan", "inf", "1e400", "", "x", "9" * 30, "9" * 5000, "0.5.5"):
-        if value in ("-9", "9" * 30) and float(value) in action.type:
+def test_numbers_out_of_range_are_refused():
+    number_of_options = 0
+    for program, action in options():
+        if not isinstance(action.type, Range):
             continue
-        done = lxsr_here(*program.split()[1:], action.option_strings[0], value, check=False)
-        refused(done, f"argument {action.option_strings[0]}:", f"{value!r:.20}"[:-1])
+        number_of_options += 1
+        option = action.option_strings[0]
+        command = [*program.split()[1:], option]
+        for value in ("-9", "nan", "inf", "1e400", "", "x", "9" * 30, "9" * 5000, "0.5.5"):
+            if value in ("-9", "9" * 30) and float(value) in action.type:
+                continue
+            with case((program, option, value[:40])):
+                result = lxsr_here(*command, value, check=False)
+                refused(result, f"argument {option}:", f"{value!r:.20}"[:-1])
+    assert number_of_options > 50
 
 
-def test_every_path_is_checked():
-    """An empty one would be the current folder, and no name holds a NUL."""
-    for _, action in options():
-        if re.search(
-            r"FILE|FOLDER|DIR|PATH|TEMPLATE|PREFIX|DATA_BIN|\.jsonl|\.yaml", str(action.metavar)
-        ):
-            for text in ("", " ", "a\0b", *(("en=", "en= ") if "LANG=" in action.metavar else ())):
-                with pytest.raises(argparse.ArgumentTypeError, match=re.escape(repr(text))):
-                    action.type(text)
+def test_empty_paths_and_paths_with_nul_are_refused():
+    """An empty path would be the current folder."""
+    is_path = re.compile(r"FILE|FOLDER|DIR|PATH|TEMPLATE|PREFIX|DATA_BIN|\.jsonl|\.yaml")
+    for program, action in options():
+        metavar = str(action.metavar)
+        if not is_path.search(metavar):
+            continue
+        paths = ["", " ", "a\0b"]
+        if "LANG=" in metavar:
+            paths += ["en=", "en= "]
+        for path in paths:
+            with (
+                case((program, action.option_strings)),
+                pytest.raises(argparse.ArgumentTypeError, match=re.escape(repr(path))),
+            ):
+                action.type(path)
+
+
+@pytest.mark.parametrize("option", ["--input", "--output", "--model"])
+def test_an_empty_name_is_refused(option):
+    refused(lxsr_here("embed", option, "", check=False), f"argument {option}:", "''")
+
+
+def test_a_folder_is_not_an_output_file():
+    for verb in ("embed", "mine"):
+        for folder in (".", "/", "./"):
+            result = lxsr_here(verb, "--output", folder, check=False)
+            refused(result, "argument --output:", repr(folder))
 
 
 @pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        *((option, "") for option in ("--input", "--output", "--model")),
-        *(("--output", folder) for folder in (".", "/", "./")),
-        *(
-            ("--shard", part)
-            for part in ("0/4", "5/4", "1/0", "1", "/", "1/2/3", "1/" + "9" * 5000, "a/b", "1.0/2")
-        ),
-    ],
+    "shard", ["0/4", "5/4", "1/0", "1", "/", "1/2/3", "1/" + "9" * 5000, "a/b", "1.0/2"]
 )
-def test_names_of_files_and_parts_that_are_none(option, value):
-    for verb in ("embed", "mine") if option == "--output" else ("embed",):
-        refused(
-            lxsr_here(verb, option, value, check=False),
-            f"argument {option}:",
-            f"{value!r:.40}".removesuffix("'"),
-        )
+def test_an_invalid_shard_is_refused(shard):
+    result = lxsr_here("embed", "--shard", shard, check=False)
+    refused(result, "argument --shard:", f"{shard!r:.40}".removesuffix("'"))
 
 
-def test_defaults_are_in_their_ranges_and_options_that_are_on_say_so():
+def test_defaults_are_in_their_ranges_and_the_help_says_which_switches_are_on():
     for program, action in options():
         if isinstance(action.type, Range) and action.default not in (None, argparse.SUPPRESS):
             assert action.default in action.type, (program, action.option_strings)
@@ -82,14 +86,13 @@ def test_defaults_are_in_their_ranges_and_options_that_are_on_say_so():
             assert "default: yes" in action.help, (program, action.option_strings)
 
 
-def test_a_value_that_argparse_would_lose():
-    refused(
-        lxsr_here("embed", "--model=m", "--input=i", "--output=--", check=False),
-        "--output=--: ",
-    )
+def test_a_value_of_two_dashes_is_refused():
+    """argparse would drop it."""
+    result = lxsr_here("embed", "--model=m", "--input=i", "--output=--", check=False)
+    refused(result, "--output=--: ")
 
 
-def test_a_title_that_is_no_text(tmp_path):
+def test_a_title_with_invalid_characters_is_shown_with_question_marks(tmp_path):
     append_scores(tmp_path / "scores.jsonl", [Score("xsr", "en->fr", {"P@1": 1.0}, {"model": "x"})])
     lxsr_here("report", tmp_path, "--title", "caf\u00e9 \udcff")
     assert "<title>caf\u00e9 ?</title>" in (tmp_path / "report.html").read_text("utf-8")
@@ -99,11 +102,12 @@ def test_lxsr_alone_prints_the_verbs():
     assert lxsr_here().stdout == lxsr_here("--help").stdout
 
 
-BEST, PT = f"--model {COMPATIBILITY}/best.model", f"--checkpoint {COMPATIBILITY}/best.pt"
+BEST = f"--model {COMPATIBILITY}/best.model"
+PT = f"--checkpoint {COMPATIBILITY}/best.pt"
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "message"),
     [
         ("no-verb", "'no-verb'"),
         ("--no-such-option", "VERB; see lxsr --help"),
@@ -119,7 +123,7 @@ BEST, PT = f"--model {COMPATIBILITY}/best.model", f"--checkpoint {COMPATIBILITY}
         ("compare a b --no-such-option", " --no-such-option"),
         ("prepare --lang-pairs en", "'en'"),
         ("prepare --lang-pairs en-en", "'en-en'"),
-        # each form of export has its own options
+        # Each form of export has options of its own.
         ("export", "FORM; see lxsr export --help"),
         ("export vectors", "'vectors'"),
         (f"export folder {PT}", " --output"),
@@ -138,36 +142,28 @@ BEST, PT = f"--model {COMPATIBILITY}/best.model", f"--checkpoint {COMPATIBILITY}
         ),
     ],
 )
-def test_a_wrong_command_line_ends_with_one_line(tmp_path, command, said):
-    done = lxsr_here(*command.format(out=tmp_path / "out").split(), check=False)
-    refused(done, said, "; see lxsr ")
-    assert len(done.stderr.splitlines()) == 1
+def test_a_wrong_command_line_ends_with_one_line(tmp_path, command, message):
+    result = lxsr_here(*command.format(out=tmp_path / "out").split(), check=False)
+    refused(result, message, "; see lxsr ")
+    assert len(result.stderr.splitlines()) == 1
     assert not (tmp_path / "out").exists()
 
 
-def test_a_list_that_is_given_twice_has_all(tmp_path):
-    """For example `--exclude A --exclude B`; with B alone the text would be trained on A."""
-    lists = [
-        (program, action)
-        for program, action in options()
-        if action.option_strings and action.nargs == "+"
-    ]
-    assert len(lists) >= 5
-    assert all(isinstance(action, argparse._ExtendAction) for _, action in lists)
+def test_lists_given_by_several_options_are_joined(tmp_path):
+    """With `--exclude A --exclude B`, the text would otherwise be trained on A."""
+    number_of_lists = 0
+    for program, action in options():
+        if action.option_strings and action.nargs == "+":
+            number_of_lists += 1
+            assert isinstance(action, argparse._ExtendAction), (program, action.option_strings)
+    assert number_of_lists >= 5
+
     pairs = toy.sentences(100)
-    (tmp_path / "own.tsv").write_text("".join(f"{one}\t{two}\n" for one, two in pairs))
-    for name, number in (("a", 3), ("b", 7)):
-        (tmp_path / name).write_text(f"{pairs[number][0]}\n")
-    command = (
-        "prepare",
-        "--data",
-        "own.tsv",
-        "--lang-pairs",
-        "en-fr",
-        "--work",
-        "work",
-        "--until",
-        "clean",
-    )
-    done = lxsr_here(*command, "--exclude", "a", "--exclude", "b", folder=tmp_path)
-    assert "2 excluded" in done.stdout + done.stderr
+    rows = [f"{source}\t{target}\n" for source, target in pairs]
+    (tmp_path / "pairs.tsv").write_text("".join(rows))
+    (tmp_path / "a").write_text(f"{pairs[3][0]}\n")
+    (tmp_path / "b").write_text(f"{pairs[7][0]}\n")
+    command = ["prepare", "--data", "pairs.tsv", "--lang-pairs", "en-fr", "--work", "work"]
+    command += ["--until", "clean", "--exclude", "a", "--exclude", "b"]
+    result = lxsr_here(*command, folder=tmp_path)
+    assert "2 excluded" in result.stdout + result.stderr

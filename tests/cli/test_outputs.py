@@ -1,4 +1,4 @@
-"""One rule for every verb: an output, and what stands beside it for a while, is never an input."""
+"""No verb writes an output, or a temporary file next to it, over one of its inputs."""
 
 import json
 import os
@@ -7,14 +7,15 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import GOLDEN, contents, lxsr_here, refused
+from conftest import GOLDEN, case, contents, lxsr_here, refused
 
 from fairseq_lxsr.cli.main import VERBS
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.score import Score, append_scores
 from fairseq_lxsr.files.write import refuse_overlap
 
-ENGLISH, FRENCH = "the dog sees a house\na cat\n" * 8, "le chien voit une maison\nun chat\n" * 8
+ENGLISH = "the dog sees a house\na cat\n" * 8
+FRENCH = "le chien voit une maison\nun chat\n" * 8
 
 
 @pytest.fixture(scope="module")
@@ -24,16 +25,15 @@ def inputs(tmp_path_factory) -> Path:
     shutil.copytree(GOLDEN / "compatibility" / "best.model", folder / "model")
     shutil.copytree(GOLDEN / "compatibility" / "data", folder / "data")
     shutil.copy(GOLDEN / "compatibility" / "best.pt", folder / "best.pt")
-    english = (
-        "s",
-        "o.npy.json",
-        "o.npy.partial",
-        "o.npy.progress",
-        "p.work",
-        "corpus/en-fr/test.en",
-    )
-    texts = dict.fromkeys(english, ENGLISH) | dict.fromkeys(("t", "corpus/en-fr/test.fr"), FRENCH)
-    texts |= {
+    texts = {
+        "s": ENGLISH,
+        "t": FRENCH,
+        "o.npy.json": ENGLISH,
+        "o.npy.partial": ENGLISH,
+        "o.npy.progress": ENGLISH,
+        "p.work": ENGLISH,
+        "corpus/en-fr/test.en": ENGLISH,
+        "corpus/en-fr/test.fr": FRENCH,
         "pages/run.log": "",
         "pages/notes.txt": "notes",
         "bucc/fr-en.test.gold": "1\t2\n",
@@ -56,15 +56,13 @@ def inputs(tmp_path_factory) -> Path:
             shutil.copy(GOLDEN / "bucc" / f"fr-en.{part}.{ending}", folder / "bucc")
     for name in ("mldoc", "xnli"):
         shutil.copytree(GOLDEN / name, folder / name)
-    append_scores(
-        folder / "pages" / "t.jsonl", [Score("xsr", "en->fr", {"P@1": 1.0}, {"model": "x"})]
-    )
+    score = Score("xsr", "en->fr", {"P@1": 1.0}, {"model": "x"})
+    append_scores(folder / "pages" / "t.jsonl", [score])
     (folder / "link").symlink_to(folder / "s")
     os.link(folder / "s", folder / "hard")
     (folder / "model-link").symlink_to(folder / "model")
-    lxsr_here(
-        "index", "--model", folder / "model", "--input", folder / "t", "--output", folder / "index"
-    )
+    index = ("index", "--model", "model", "--input", "t", "--output", "index")
+    lxsr_here(*index, folder=folder)
     return folder
 
 
@@ -149,86 +147,98 @@ WRITES_NO_FILE_THAT_IS_NAMED = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_an_output_that_is_an_input_is_refused(inputs, name):
-    places = {"d": inputs, **{word: inputs / word for word in ("s", "t", "model", "index")}}
-    places |= {"M": f"--model {inputs}/model", "TEXTS": f"--source {inputs}/s --target {inputs}/t"}
-    places["BUCC"] = f"--data {inputs}/bucc/{{pair}} --lang-pairs fr-en"
+def words_of(command, inputs):
+    """The words of a command of `CASES` with its places filled in."""
+    places = {
+        "d": inputs,
+        "s": inputs / "s",
+        "t": inputs / "t",
+        "model": inputs / "model",
+        "index": inputs / "index",
+        "M": f"--model {inputs}/model",
+        "TEXTS": f"--source {inputs}/s --target {inputs}/t",
+        "BUCC": f"--data {inputs}/bucc/{{pair}} --lang-pairs fr-en",
+    }
+    return command.format(**places).split()
+
+
+def test_an_output_that_is_an_input_is_refused(inputs):
     before = contents(inputs)
-    done = lxsr_here(*CASES[name].format(**places).split(), check=False)
-    refused(done, inputs)
-    assert contents(inputs) == before
-
-
-TO_STANDARD_OUTPUT = {  # the tables
-    "mine": "mine {M} {TEXTS} --k 1 --output -",
-    "score": "score {M} {TEXTS} --output -",
-    "search": "search --index {index} dog --output -",
-}
-REFUSED = {name: command for name, command in CASES.items() if command.count("output ") == 1}
-
-
-@pytest.mark.parametrize("name", [*REFUSED, *TO_STANDARD_OUTPUT, "corpus get"])
-def test_a_dash_is_standard_output_for_tables_and_refused_elsewhere(inputs, tmp_path, name):
-    """Never a file of that name."""
-    places = {"d": inputs, **{word: inputs / word for word in ("s", "t", "model", "index")}}
-    places |= {"M": f"--model {inputs}/model", "TEXTS": f"--source {inputs}/s --target {inputs}/t"}
-    places["BUCC"] = f"--data {inputs}/bucc/{{pair}} --lang-pairs fr-en"
-    command = (
-        {"corpus get": "corpus get tatoeba-en-fr --lang-pair en-fr --output -"}
-        | REFUSED
-        | TO_STANDARD_OUTPUT
-    )
-    words = command[name].format(**places).split()
-    place = next(number for number, word in enumerate(words) if word.endswith("output")) + 1
-    done = lxsr_here(*words[:place], "-", *words[place + 1 :], check=False, folder=tmp_path)
-    if words[0] not in TO_STANDARD_OUTPUT:
-        refused(done, " -: ")
-    elif name in TO_STANDARD_OUTPUT:
-        assert done.returncode == 0, done.stderr
-        assert all(row.count("\t") > 1 for row in done.stdout.splitlines())
-        assert done.stdout
-    assert not list(tmp_path.iterdir())
+    for name, command in CASES.items():
+        with case(name):
+            refused(lxsr_here(*words_of(command, inputs), check=False), inputs)
+            assert contents(inputs) == before
 
 
 def test_every_verb_is_among_the_cases():
-    assert {command.split()[0] for command in CASES.values()} | WRITES_NO_FILE_THAT_IS_NAMED == set(
-        VERBS
-    )
+    verbs = {command.split()[0] for command in CASES.values()}
+    assert verbs | WRITES_NO_FILE_THAT_IS_NAMED == set(VERBS)
 
 
-def test_standard_input_that_is_the_output(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "command",
+    [
+        "mine {M} {TEXTS} --k 1 --output -",
+        "score {M} {TEXTS} --output -",
+        "search --index {index} dog --output -",
+    ],
+)
+def test_tables_are_written_to_standard_output_for_a_dash(inputs, tmp_path, command):
+    result = lxsr_here(*words_of(command, inputs), folder=tmp_path)
+    rows = result.stdout.splitlines()
+    assert rows
+    for row in rows:
+        assert row.count("\t") > 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_dash_is_refused_as_the_name_of_other_outputs(inputs, tmp_path):
+    commands = ["corpus get tatoeba-en-fr --lang-pair en-fr --output -", *CASES.values()]
+    number_of_refusals = 0
+    for command in commands:
+        words = words_of(command, inputs)
+        outputs = [index for index, word in enumerate(words) if word.endswith("output")]
+        if len(outputs) != 1 or words[0] in ("mine", "score", "search"):
+            continue
+        words[outputs[0] + 1] = "-"
+        number_of_refusals += 1
+        with case(command):
+            refused(lxsr_here(*words, check=False, folder=tmp_path), " -: ")
+            assert not list(tmp_path.iterdir())
+    assert number_of_refusals > 30
+
+
+def test_a_file_that_is_standard_input_is_refused_as_output(tmp_path):
     text = tmp_path / "s"
     text.write_text(ENGLISH)
     with open(text) as stream:
-        before = os.dup(0)
+        standard_input = os.dup(0)
         os.dup2(stream.fileno(), 0)
         try:
             with pytest.raises(InputError, match=re.escape(f"{text} ")):
                 refuse_overlap([text], ["-"])
             refuse_overlap([tmp_path / "other"], ["-"])
         finally:
-            os.dup2(before, 0)
-            os.close(before)
+            os.dup2(standard_input, 0)
+            os.close(standard_input)
 
 
 @pytest.mark.parametrize("output", ["o", "folder/o", "../inputs-2/s", "s.json"])
-def test_other_outputs_are_allowed(tmp_path, output):
+def test_outputs_next_to_an_input_are_allowed(tmp_path, output):
     folder = tmp_path / "inputs"
     (folder / "folder").mkdir(parents=True)
     (folder / "s").write_text(ENGLISH)
     refuse_overlap([folder / output, None], [folder / "s", folder / "missing", "-", None])
 
 
-def test_scores_are_added_to_scores(inputs, tmp_path):
+def test_scores_are_appended_to_a_file_of_scores(inputs, tmp_path):
     (tmp_path / "empty.jsonl").touch()
     shutil.copy(inputs / "pages" / "t.jsonl", tmp_path)
     places = ("--model", inputs / "model", "--source", inputs / "s", "--target", inputs / "t")
     for name, count in (("empty.jsonl", 2), ("t.jsonl", 3), ("new.jsonl", 2)):
         lxsr_here("eval", "tatoeba", *places, "--output", tmp_path / name)
-        assert (
-            len([json.loads(line) for line in (tmp_path / name).read_text().splitlines()]) == count
-        )
+        lines = (tmp_path / name).read_text().splitlines()
+        assert len([json.loads(line) for line in lines]) == count
 
 
 def test_scores_that_cannot_be_written_are_refused_before_the_model_is_loaded(inputs, monkeypatch):
@@ -243,8 +253,8 @@ def test_scores_that_cannot_be_written_are_refused_before_the_model_is_loaded(in
     command = ("eval", "tatoeba", "--model", inputs / "model", *texts)
     (inputs / "file").write_text("", encoding="utf-8")
     for folder in (inputs / "file", "/proc"):
-        done = lxsr_here(*command, "--output", f"{folder}/scores.jsonl", check=False)
-        refused(done, folder)
+        result = lxsr_here(*command, "--output", f"{folder}/scores.jsonl", check=False)
+        refused(result, folder)
     output = inputs / "new.jsonl"
     monkeypatch.setattr("fairseq_lxsr.cli.evaluate.check_writable", full)
     refused(lxsr_here(*command, "--output", output, check=False), output)

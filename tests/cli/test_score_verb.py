@@ -1,4 +1,4 @@
-"""`lxsr score` on the command line."""
+"""`lxsr score`: scores of pairs in files, tables and translation memories."""
 
 import gzip
 import io
@@ -21,81 +21,66 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("score")
     small_model.write_folder(folder / "model")
     toy.write(folder / "s", PAIRS)
-    rows = [f"{number}\t{source}\t{target}" for number, (source, target) in enumerate(PAIRS)]
-    (folder / "pairs.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    with open(folder / "pairs.tsv", "w", encoding="utf-8") as stream:
+        for number, (source, target) in enumerate(PAIRS):
+            stream.write(f"{number}\t{source}\t{target}\n")
     return folder
 
 
-def score(where, *arguments, **options):
-    return lxsr_here("score", "--model", where / "model", *arguments, **options)
+def score(folder, *arguments, check=True):
+    """Run `lxsr score` in a folder with its model."""
+    return lxsr_here("score", "--model", "model", *arguments, check=check, folder=folder)
 
 
 def cosines(folder):
     encoder = SentenceEncoder.from_pretrained(folder / "model")
-    source, target = (encoder.encode(list(side)) for side in zip(*PAIRS, strict=True))
-    return (
-        (source * target).sum(1) / np.linalg.norm(source, axis=1) / np.linalg.norm(target, axis=1)
-    )
+    source = encoder.encode([source for source, _ in PAIRS])
+    target = encoder.encode([target for _, target in PAIRS])
+    lengths = np.linalg.norm(source, axis=1) * np.linalg.norm(target, axis=1)
+    return (source * target).sum(1) / lengths
 
 
-def test_cosines_of_a_table_of_two_files_and_of_standard_input(folder, monkeypatch):
-    table = score(folder, "--input", folder / "pairs.tsv", "--columns", "2,3").stdout
-    np.testing.assert_allclose(
-        [float(line) for line in table.splitlines()], cosines(folder), atol=1e-5
-    )
-    assert score(folder, "--source", folder / "s.en", "--target", folder / "s.fr").stdout == table
+def test_scores_of_a_table_two_files_and_standard_input_are_the_cosines(folder, monkeypatch):
+    table = score(folder, "--input", "pairs.tsv", "--columns", "2,3").stdout
+    scores = [float(line) for line in table.splitlines()]
+    np.testing.assert_allclose(scores, cosines(folder), atol=1e-5)
+
+    assert score(folder, "--source", "s.en", "--target", "s.fr").stdout == table
+
     stream = io.TextIOWrapper(io.BytesIO((folder / "pairs.tsv").read_bytes()))
     monkeypatch.setattr(sys, "stdin", stream)
     assert score(folder, "--columns", "2,3").stdout == table
 
 
 @pytest.mark.parametrize("output", ["-", "scored.tsv"])
-def test_the_text_beside_the_scores(folder, output):
-    done = score(
-        folder, "--input", "pairs.tsv", "--columns", "2,3", "--output", output, folder=folder
-    )
-    text = done.stdout if output == "-" else (folder / output).read_text(encoding="utf-8")
-    scores, lines = zip(*(line.split("\t", 1) for line in text.splitlines()), strict=True)
-    assert "\n".join(lines) + "\n" == (folder / "pairs.tsv").read_text(encoding="utf-8")
-    assert all(re.fullmatch(r"-?[01]\.\d{6}", one) for one in scores)
+def test_the_rows_of_the_table_follow_their_scores(folder, output):
+    result = score(folder, "--input", "pairs.tsv", "--columns", "2,3", "--output", output)
+    table = result.stdout if output == "-" else (folder / output).read_text(encoding="utf-8")
+    rows = (folder / "pairs.tsv").read_text(encoding="utf-8").splitlines()
+    for line, row in zip(table.splitlines(), rows, strict=True):
+        number, _, text = line.partition("\t")
+        assert text == row
+        assert re.fullmatch(r"-?[01]\.\d{6}", number)
 
 
-def test_a_sentence_of_a_file_is_one_cell(folder):
+def test_tabs_and_ends_of_lines_in_a_sentence_become_spaces(folder):
     (folder / "odd").write_text("a\tb\u2028c\rd\n", encoding="utf-8")
-    done = score(folder, "--source", folder / "odd", "--target", folder / "odd", "--output", "-")
-    assert done.stdout.splitlines() == ["1.000000\ta b c d\ta b c d"]
+    result = score(folder, "--source", "odd", "--target", "odd", "--output", "-")
+    assert result.stdout.splitlines() == ["1.000000\ta b c d\ta b c d"]
 
 
-def test_margins_against_indexes_of_the_text_are_those_of_the_text(folder):
+def test_margins_against_indexes_of_the_text_equal_those_within_the_text(folder):
     for side in ("en", "fr"):
-        lxsr_here(
-            "index",
-            "--model",
-            folder / "model",
-            "--input",
-            folder / f"s.{side}",
-            "--output",
-            folder / side,
-        )
-    pairs = (
-        "--source",
-        folder / "s.en",
-        "--target",
-        folder / "s.fr",
-        "--margin",
-        "ratio",
-        "--k",
-        3,
-    )
-    own = np.array(score(folder, *pairs).stdout.split(), float)
-    indexed = np.array(
-        score(folder, *pairs, "--index", folder / "en", folder / "fr").stdout.split(), float
-    )
-    # an index keeps equal sentences, which count once among themselves
+        command = ("index", "--model", "model", "--input", f"s.{side}", "--output", side)
+        lxsr_here(*command, folder=folder)
+    options = ("--source", "s.en", "--target", "s.fr", "--margin", "ratio", "--k", 3)
+    within_text = np.array(score(folder, *options).stdout.split(), float)
+    indexed = np.array(score(folder, *options, "--index", "en", "fr").stdout.split(), float)
+    assert within_text.shape == (30,)
+    assert np.isfinite(within_text).all()
+    # An index has repeated sentences several times, the text counts them once.
     if len(set(PAIRS)) == len(PAIRS):
-        np.testing.assert_allclose(own, indexed, rtol=1e-4)
-    assert own.shape == (30,)
-    assert np.isfinite(own).all()
+        np.testing.assert_allclose(within_text, indexed, rtol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -123,127 +108,140 @@ def test_margins_against_indexes_of_the_text_are_those_of_the_text(folder):
         ),
     ],
 )
-def test_what_is_refused(folder, arguments, fragments):
+def test_wrong_options_and_input_are_refused(folder, arguments, fragments):
     (folder / "empty").write_text("")
-    refused(
-        score(folder, *arguments, "--output", "out.tsv", check=False, folder=folder), *fragments
-    )
+    refused(score(folder, *arguments, "--output", "out.tsv", check=False), *fragments)
     assert not (folder / "out.tsv").exists()
 
 
-def write_odd(folder, *rows):
-    """A table with a header, a blank row, a short one and one that is not UTF-8 among two pairs."""
-    text = [f"{source}\t{target}".encode() for source, target in PAIRS[:2]]
-    (folder / "odd.tsv").write_bytes(
-        b"\n".join([b"en\tfr", text[0], b"", b"alone", text[1], *rows, b" ", b""])
-    )
-    return [line.decode() for line in text]
+def write_odd_table(folder, *rows):
+    """A table with a header, two pairs, two blank rows, a short one, and `rows` of bytes.
+
+    Returns:
+        The rows of the two pairs.
+    """
+    first, second = ("\t".join(pair) for pair in PAIRS[:2])
+    lines = [b"en\tfr", first.encode(), b"", b"alone", second.encode(), *rows, b" ", b""]
+    (folder / "odd.tsv").write_bytes(b"\n".join(lines))
+    return first, second
 
 
-def test_rows_without_a_pair(folder):
-    first, second = write_odd(folder)
-    done = score(folder, "--input", "odd.tsv", folder=folder)
-    one, two = (f"{value:.6f}" for value in cosines(folder)[:2])
-    # line for line
-    assert done.stdout.split() == ["score", one, "0.000000", "0.000000", two, "0.000000"]
-    assert re.search("3 .*2 blank, 1 short.* 0$", done.stderr, re.MULTILINE)
-    assert score(folder, "--input", "odd.tsv", "--skip-bad", folder=folder).stdout.split() == [
-        "score",
-        one,
-        two,
-    ]
-    done = score(folder, "--input", "odd.tsv", "--output", "-", folder=folder)
-    assert done.stdout.splitlines() == ["score\ten\tfr", f"{one}\t{first}", f"{two}\t{second}"]
-    assert "2 blank, 1 short" in done.stderr
+def test_rows_without_a_pair_have_the_score_zero_or_are_left_out(folder):
+    first, second = write_odd_table(folder)
+    first_score, second_score = (f"{value:.6f}" for value in cosines(folder)[:2])
+
+    # Without the text, there is one score per row of the table.
+    result = score(folder, "--input", "odd.tsv")
+    rows = result.stdout.split()
+    assert rows == ["score", first_score, "0.000000", "0.000000", second_score, "0.000000"]
+    assert re.search("3 .*2 blank, 1 short.* 0$", result.stderr, re.MULTILINE)
+
+    result = score(folder, "--input", "odd.tsv", "--skip-bad")
+    assert result.stdout.split() == ["score", first_score, second_score]
+
+    result = score(folder, "--input", "odd.tsv", "--output", "-")
+    rows = ["score\ten\tfr", f"{first_score}\t{first}", f"{second_score}\t{second}"]
+    assert result.stdout.splitlines() == rows
+    assert "2 blank, 1 short" in result.stderr
 
 
-def test_a_row_that_cannot_be_read_is_refused_or_left_out(folder):
-    first, second = write_odd(folder, "d\u00e9j\u00e0\tvu".encode("latin-1"))
-    refused(
-        score(folder, "--input", "odd.tsv", check=False, folder=folder),
-        "odd.tsv, line 6: ",
-        "e9 6a e0 09",
-    )
-    done = score(folder, "--input", "odd.tsv", "--output", "-", "--skip-bad", folder=folder)
-    assert [line.split("\t", 1)[1] for line in done.stdout.splitlines()[1:]] == [first, second]
-    assert "1 unreadable, 2 blank, 1 short" in done.stderr
-    aligned = ("--source", "s.en", "--target", "s.fr", "--skip-bad")
-    refused(score(folder, *aligned, check=False, folder=folder), "--skip-bad", "--source")
+def test_an_unreadable_row_is_refused_or_left_out(folder):
+    first, second = write_odd_table(folder, "d\u00e9j\u00e0\tvu".encode("latin-1"))
+    result = score(folder, "--input", "odd.tsv", check=False)
+    refused(result, "odd.tsv, line 6: ", "e9 6a e0 09")
+
+    result = score(folder, "--input", "odd.tsv", "--output", "-", "--skip-bad")
+    rows = result.stdout.splitlines()[1:]
+    assert [row.partition("\t")[2] for row in rows] == [first, second]
+    assert "1 unreadable, 2 blank, 1 short" in result.stderr
+
+    result = score(folder, "--source", "s.en", "--target", "s.fr", "--skip-bad", check=False)
+    refused(result, "--skip-bad", "--source")
 
 
-def test_the_rows_of_a_least_score(folder):
-    write_odd(folder)
-    everything = score(
-        folder, "--input", "pairs.tsv", "--columns", "2,3", "--output", "-", folder=folder
-    ).stdout
-    rows = everything.splitlines(keepends=True)
-    least = sorted(float(row.split("\t")[0]) for row in rows)[15]
-    expected = "".join(row for row in rows if float(row.split("\t")[0]) >= least)
-    some = ("--threshold", f"{least - 1e-6:.7f}")
-    # the numbers of the first column are no text
-    done = score(folder, "--input", "pairs.tsv", *some, folder=folder)
-    assert done.stdout == expected
-    assert f"{len(expected.splitlines())} of 30 " in done.stderr
-    done = score(
-        folder, "--source", "s.en", "--target", "s.fr", *some, "--output", "best.tsv", folder=folder
-    )
-    assert (folder / "best.tsv").read_text().count("\n") == len(expected.splitlines())
-    assert done.stdout.startswith(f"best.tsv: wrote {len(expected.splitlines())} pairs")
-    nothing = score(folder, "--input", "odd.tsv", "--threshold", "-9", folder=folder).stdout
-    assert [row.split("\t")[0] == "score" for row in nothing.splitlines()] == [True, False, False]
+def test_rows_below_the_threshold_are_left_out(folder):
+    table = score(folder, "--input", "pairs.tsv", "--columns", "2,3", "--output", "-").stdout
+    rows = table.splitlines(keepends=True)
+    scores = [float(row.partition("\t")[0]) for row in rows]
+    lowest = sorted(scores)[15]
+    expected = [row for row, value in zip(rows, scores, strict=True) if value >= lowest]
+    threshold = ("--threshold", f"{lowest - 1e-6:.7f}")
+
+    # The first column has numbers, and is not taken for text.
+    result = score(folder, "--input", "pairs.tsv", *threshold)
+    assert result.stdout == "".join(expected)
+    assert f"{len(expected)} of 30 " in result.stderr
+
+    files = ("--source", "s.en", "--target", "s.fr", "--output", "best.tsv")
+    result = score(folder, *files, *threshold)
+    assert (folder / "best.tsv").read_text().count("\n") == len(expected)
+    assert result.stdout.startswith(f"best.tsv: wrote {len(expected)} pairs")
 
 
-def test_what_mining_and_scoring_write_is_read_again(folder):
-    text = ("--source", "s.en", "--target", "s.fr", "--k", "2", "--output", "mined.tsv")
-    lxsr_here("mine", "--model", "model", *text, folder=folder)
-    mined = [row.split("\t")[1:] for row in (folder / "mined.tsv").read_text().splitlines()]
-    (folder / "cut.tsv").write_text("".join("\t".join(row) + "\n" for row in mined))
-    expected = score(folder, "--input", "cut.tsv", folder=folder).stdout
-    assert score(folder, "--input", "mined.tsv", folder=folder).stdout == expected
-    score(folder, "--input", "mined.tsv", "--output", "scored.tsv", folder=folder)
-    assert score(folder, "--input", "scored.tsv", folder=folder).stdout == expected
+def test_the_header_is_written_with_the_rows_above_a_threshold(folder):
+    write_odd_table(folder)
+    header, *rows = score(folder, "--input", "odd.tsv", "--threshold", "-9").stdout.splitlines()
+    assert header.startswith("score\t")
+    assert len(rows) == 2
+    assert not any(row.startswith("score\t") for row in rows)
 
 
-def test_mined_pairs_are_a_memory_that_can_be_scored(folder):
+def test_the_tables_of_mine_and_score_are_read_as_input(folder):
+    mine = ("mine", "--model", "model", "--source", "s.en", "--target", "s.fr", "--k", "2")
+    lxsr_here(*mine, "--output", "mined.tsv", folder=folder)
+    with open(folder / "cut.tsv", "w") as stream:
+        for row in (folder / "mined.tsv").read_text().splitlines():
+            stream.write(row.partition("\t")[2] + "\n")
+    expected = score(folder, "--input", "cut.tsv").stdout
+
+    assert score(folder, "--input", "mined.tsv").stdout == expected
+
+    score(folder, "--input", "mined.tsv", "--output", "scored.tsv")
+    assert score(folder, "--input", "scored.tsv").stdout == expected
+
+
+def test_a_mined_translation_memory_can_be_scored(folder):
+    """Characters that XML cannot have are replaced."""
     pytest.importorskip("defusedxml")
     (folder / "odd.en").write_text("R&D <b>\x01 costs\nred\n", encoding="utf-8")
     (folder / "odd.fr").write_text("R&D <b>\x01 costs\nred.\n", encoding="utf-8")
-    text = ("--source", "odd.en", "--target", "odd.fr", "--k", "1", "--keep-identical")
-    text = ("mine", "--model", "model", *text, "--output", "mined.tmx")
-    refused(lxsr_here(*text, folder=folder, check=False), "mined.tmx", "--lang-pair")
-    lxsr_here(*text, "--lang-pair", "en-fr", "--output", "mined.tsv", folder=folder)
-    lxsr_here(*text, "--lang-pair", "en-fr", folder=folder)
+    mine = ["mine", "--model", "model", "--source", "odd.en", "--target", "odd.fr", "--k", "1"]
+    mine += ["--keep-identical", "--output", "mined.tmx"]
+    refused(lxsr_here(*mine, folder=folder, check=False), "mined.tmx", "--lang-pair")
+    lxsr_here(*mine, "--lang-pair", "en-fr", "--output", "mined.tsv", folder=folder)
+
+    lxsr_here(*mine, "--lang-pair", "en-fr", folder=folder)
+
     assert not (folder / "mined.tmx.work").exists()
-    options = ("--lang-pair", "en-fr", "--output", "-")
-    done = score(folder, "--input", "mined.tmx", *options, folder=folder)
-    rows = [row.split("\t")[1:] for row in done.stdout.splitlines()]
-    mined = (folder / "mined.tsv").read_text(encoding="utf-8").replace("\x01", "\ufffd")
-    expected = [row.split("\t")[1:] for row in mined.splitlines()]
-    assert rows == [row for row in expected if "\ufffd" not in row[0]]
-    assert "1 not characters" in done.stderr
-    after = (folder / "mined.tmx").read_text(encoding="utf-8")
-    assert "<seg>R&amp;D &lt;b&gt;\ufffd costs</seg>" in after
+    content = (folder / "mined.tmx").read_text(encoding="utf-8")
+    assert "<seg>R&amp;D &lt;b&gt;\ufffd costs</seg>" in content
+    result = score(folder, "--input", "mined.tmx", "--lang-pair", "en-fr", "--output", "-")
+    pairs = [row.partition("\t")[2] for row in result.stdout.splitlines()]
+    expected = []
+    for row in (folder / "mined.tsv").read_text(encoding="utf-8").splitlines():
+        pair = row.partition("\t")[2]
+        if "\x01" not in pair:
+            expected.append(pair)
+    assert pairs == expected
+    assert "1 not characters" in result.stderr
 
 
 @pytest.mark.parametrize("name", ["t.csv", "T.CSV.gz"])
-def test_a_csv_is_written_as_tsv(folder, name):
-    text = 'id,English,French\n1,"A dog, red.",Un chien.\n'
-    (folder / name).write_bytes(
-        gzip.compress(text.encode()) if name.endswith("gz") else text.encode()
-    )
-    rows = score(folder, "--input", name, "--output", "-", folder=folder).stdout.splitlines()
-    assert [row.split("\t")[1:] for row in rows] == [
-        ["id", "English", "French"],
-        ["1", "A dog, red.", "Un chien."],
-    ]
+def test_the_rows_of_a_csv_are_written_as_tsv(folder, name):
+    content = b'id,English,French\n1,"A dog, red.",Un chien.\n'
+    if name.endswith("gz"):
+        content = gzip.compress(content)
+    (folder / name).write_bytes(content)
+    rows = score(folder, "--input", name, "--output", "-").stdout.splitlines()
+    header, row = (row.split("\t") for row in rows)
+    assert header[1:] == ["id", "English", "French"]
+    assert row[1:] == ["1", "A dog, red.", "Un chien."]
 
 
 @pytest.mark.parametrize("columns", ["", "1", "1,2,3", "0,1", "a,b", "1;2"])
-def test_columns_that_are_none(folder, columns):
-    refused(
-        score(folder, "--input", "pairs.tsv", "--columns", columns, check=False, folder=folder),
-        "--columns",
-    )
+def test_invalid_columns_are_refused(folder, columns):
+    result = score(folder, "--input", "pairs.tsv", "--columns", columns, check=False)
+    refused(result, "--columns")
 
 
 @pytest.fixture
@@ -260,33 +258,35 @@ def memory(folder):
     return text
 
 
-def test_a_memory_comes_back_with_scores(folder, memory):
-    expected = score(folder, "--source", folder / "s.en", "--target", folder / "s.fr").stdout
-    options = ("--input", folder / "m.tmx", "--lang-pair", "en-fr")
+def test_scores_are_added_to_a_translation_memory(folder, memory):
+    expected = score(folder, "--source", "s.en", "--target", "s.fr").stdout
+    options = ("--input", "m.tmx", "--lang-pair", "en-fr")
     assert score(folder, *options).stdout == expected
-    done = score(folder, *options, "--output", folder / "scored.tmx.gz")
-    assert "1 language missing" in done.stderr
-    after = gzip.decompress((folder / "scored.tmx.gz").read_bytes()).decode()
-    scores = re.findall(r'<prop type="x-lxsr-score">(.+?)</prop>', after)
+    result = score(folder, *options, "--output", "scored.tmx.gz")
+    assert "1 language missing" in result.stderr
+    content = gzip.decompress((folder / "scored.tmx.gz").read_bytes()).decode()
+    scores = re.findall(r'<prop type="x-lxsr-score">(.+?)</prop>', content)
     assert scores == [f"{float(line):.4f}" for line in expected.splitlines()]
-    assert re.sub("<prop.+?</prop>", "", after) == memory
+    assert re.sub("<prop.+?</prop>", "", content) == memory
 
 
-def test_a_memory_is_cleaned(folder, memory):
+def test_units_of_a_memory_below_the_threshold_are_removed_or_marked(folder, memory):
+    """A unit without a translation stays."""
     limit = sorted(cosines(folder))[10] + 1e-6
-    options = ("--input", folder / "m.tmx", "--lang-pair", "en-fr", "--threshold", limit)
-    done = score(folder, *options, "--output", folder / "clean.tmx")
-    assert f"19 of {len(PAIRS)} units score" in done.stderr
-    after = (folder / "clean.tmx").read_text(encoding="utf-8")
-    assert after.count("<tu>") == 20, "a unit without a translation stays"
-    score(folder, *options, "--mark", "--output", folder / "marked.tmx")
+    options = ("--input", "m.tmx", "--lang-pair", "en-fr", "--threshold", limit)
+
+    result = score(folder, *options, "--output", "clean.tmx")
+    assert f"19 of {len(PAIRS)} units score" in result.stderr
+    assert (folder / "clean.tmx").read_text(encoding="utf-8").count("<tu>") == 20
+
+    score(folder, *options, "--mark", "--output", "marked.tmx")
     marked = (folder / "marked.tmx").read_text(encoding="utf-8")
     assert re.sub("<prop.+?</prop>", "", marked) == memory
     assert marked.count(f", below {limit:g}</prop>") == 11
 
 
 @pytest.mark.parametrize(
-    ("options", "part"),
+    ("options", "fragment"),
     [
         (("m.tmx",), "--lang-pair"),
         (("m.tmx", "--lang-pair", "en-fr", "--columns", "1,2"), "--columns"),
@@ -297,21 +297,22 @@ def test_a_memory_is_cleaned(folder, memory):
         (("pairs.tsv", "--mark"), "--mark"),
     ],
 )
-def test_options_that_do_not_fit_a_memory(folder, memory, options, part):
-    done = score(folder, "--input", *options, folder=folder, check=False)
-    refused(done, part)
+def test_options_that_do_not_fit_a_memory_are_refused(folder, memory, options, fragment):
+    refused(score(folder, "--input", *options, check=False), fragment)
     assert not (folder / "x.tmx").exists()
 
 
-def test_commands_on_a_terminal_show_their_progress_and_its_end(folder, monkeypatch):
+def test_the_progress_of_each_step_is_shown_on_a_terminal(folder, monkeypatch):
     monkeypatch.setattr("fairseq_lxsr.files.progress.can_overwrite", lambda: True)
-    done = score(folder, "--input", folder / "pairs.tsv", "--columns", "2,3")
-    assert re.search(rf"score: 100%\|.{{10}}\| {len(PAIRS)}/{len(PAIRS)} ", done.stderr)
-    text = ("--source", "s.en", "--target", "s.fr", "--k", "2", "--output", "shown.tsv")
-    done = lxsr_here("mine", "--model", "model", *text, folder=folder)
+    messages = score(folder, "--input", "pairs.tsv", "--columns", "2,3").stderr
+    assert re.search(rf"score: 100%\|.{{10}}\| {len(PAIRS)}/{len(PAIRS)} ", messages)
+
+    mine = ("mine", "--model", "model", "--source", "s.en", "--target", "s.fr", "--k", "2")
+    messages = lxsr_here(*mine, "--output", "shown.tsv", folder=folder).stderr
     for step in ("source", "target", "forward", "backward"):
-        assert f"{step}: 100%|" in done.stderr
-    assert "search:   0%|" in done.stderr, "inside a step, whose blocks take long"
-    text = ("--input", "s.en", "--output", "shown")
-    done = lxsr_here("index", "--model", "model", *text, folder=folder)
-    assert "index: 100%|" in done.stderr
+        assert f"{step}: 100%|" in messages
+    # Within a step, since its blocks take long.
+    assert "search:   0%|" in messages
+
+    index = ("index", "--model", "model", "--input", "s.en", "--output", "shown")
+    assert "index: 100%|" in lxsr_here(*index, folder=folder).stderr

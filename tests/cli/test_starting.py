@@ -1,4 +1,4 @@
-"""What starting costs: a parser imports nothing that takes long."""
+"""`lxsr` starts quickly: parsers import no large packages."""
 
 from conftest import lxsr_here, python
 
@@ -20,13 +20,11 @@ HEAVY = (
 
 
 def imported_by(code: str) -> set[str]:
-    """The modules in memory after this in a fresh Python, without what it imports anyway (.pth
-    files).
-    """
-    said = python(
+    """The modules that the code imports in a new Python, without those of the start of Python."""
+    output = python(
         f"import sys; before = set(sys.modules)\n{code}\nprint(*sys.modules.keys() - before)"
     )
-    return set(said.split())
+    return set(output.split())
 
 
 def test_parsers_of_all_verbs_import_nothing_heavy():

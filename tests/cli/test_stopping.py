@@ -1,6 +1,4 @@
-"""How `lxsr` ends where it is not left to finish: signals, readers that are gone, streams that are
-closed.
-"""
+"""How `lxsr` ends after signals, and if nobody reads its output or a stream is closed."""
 
 import io
 import os
@@ -20,13 +18,15 @@ MODEL = COMPATIBILITY / "best.model"
 LXSR = (sys.executable, "-m", "fairseq_lxsr.cli.main")
 
 
-def ended(*arguments, **options) -> tuple[int, str]:
-    """Exit status and errors of `lxsr` in a process of its own."""
-    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-    done = subprocess.run(
-        [*LXSR, *arguments], stderr=subprocess.PIPE, text=True, timeout=60, env=buffered, **options
+def run_lxsr(*arguments, **options) -> tuple[int, str]:
+    """Exit status and standard error of `lxsr` in a process of its own."""
+    environment = dict(os.environ)
+    environment.pop("PYTHONUNBUFFERED", None)
+    command = [*LXSR, *arguments]
+    result = subprocess.run(
+        command, stderr=subprocess.PIPE, text=True, timeout=60, env=environment, **options
     )
-    return done.returncode, done.stderr
+    return result.returncode, result.stderr
 
 
 @pytest.mark.parametrize(
@@ -37,25 +37,26 @@ def test_a_signal_leaves_one_line_and_no_file(tmp_path, number, status, word):
     output = tmp_path / "o.npy"
     command = [*LXSR, "embed", "--model", MODEL, "--input", "-", "--output", output]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    # More than the sample in which entities are sought, and fewer than are written at once; then it
-    # waits for more.
+    # More lines than the sample that is searched for entities, and fewer than are written at once:
+    # the command waits for more.
     process.stdin.write("a dog\n" * 15_000)
     process.stdin.flush()
     wait_until((tmp_path / "o.npy.partial").exists, process)
     process.send_signal(number)
-    process.wait(60)  # before its standard input is closed
+    # It must end although its standard input is open.
+    process.wait(60)
     _, errors = process.communicate()
     assert process.returncode == status
-    said = [line for line in errors.splitlines() if line.startswith("lxsr: ")]
-    assert len(said) == 1
-    assert said[0].startswith(f"lxsr: {word}; ")
+    messages = [line for line in errors.splitlines() if line.startswith("lxsr: ")]
+    assert len(messages) == 1
+    assert messages[0].startswith(f"lxsr: {word}; ")
     assert "Traceback" not in errors
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_in_a_callback_of_python_stops_it(number):
-    """Python drops what is raised there, such as at the end of an import."""
+def test_a_signal_in_a_callback_of_python_ends_the_program(number):
+    """Python ignores exceptions in callbacks, for example at the end of an import."""
     code = f"""
         import os, signal, time
         from fairseq_lxsr.errors import repeated_interrupts, sigterm_as_interrupt
@@ -86,8 +87,7 @@ def test_a_signal_that_is_ignored_stays_ignored():
 
 
 @pytest.fixture
-def unread():
-    """A pipe that nobody reads."""
+def unread_pipe():
     reading, writing = os.pipe()
     os.close(reading)
     yield writing
@@ -95,88 +95,80 @@ def unread():
 
 
 @pytest.mark.parametrize("arguments", [["corpus", "list"], ["--help"]])
-def test_a_reader_that_is_gone(arguments, unread):
-    assert ended(*arguments, stdout=unread) == (0, "")
+def test_a_command_whose_output_nobody_reads_ends_without_an_error(arguments, unread_pipe):
+    assert run_lxsr(*arguments, stdout=unread_pipe) == (0, "")
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_nobody_reads_the_error(unbuffered, unread):
-    command, environment = (
-        [*LXSR, "corpus", "show", "none"],
-        os.environ | {"PYTHONUNBUFFERED": unbuffered},
+def test_an_error_that_nobody_reads_ends_with_status_2(unbuffered, unread_pipe):
+    command = [*LXSR, "corpus", "show", "none"]
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    result = subprocess.run(
+        command, stdout=unread_pipe, stderr=unread_pipe, env=environment, timeout=60
     )
-    assert (
-        subprocess.run(
-            command, stdout=unread, stderr=unread, env=environment, timeout=60
-        ).returncode
-        == 2
-    )
+    assert result.returncode == 2
 
 
-def test_a_reader_that_leaves_before_the_work_is_done():
-    code = "import argparse, sys; from fairseq_lxsr.cli import evaluate, main\n"
-    code += (
-        "evaluate.run_compare = lambda args: [print('x' * 9999, flush=True) for _ in range(99)]\n"
-    )
-    code += "main.main(['compare', 'a', 'b'])"
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
+def test_a_command_ends_as_by_sigpipe_if_its_reader_ends_early():
+    code = """
+        from fairseq_lxsr.cli import evaluate, main
+
+        def run_compare(args):
+            for _ in range(99):
+                print("x" * 9999, flush=True)
+
+        evaluate.run_compare = run_compare
+        main.main(["compare", "a", "b"])
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.close()
-        assert (process.stderr.read(), process.wait(60)) == (b"", 128 + signal.SIGPIPE)
+        assert process.stderr.read() == b""
+        assert process.wait(60) == 128 + signal.SIGPIPE
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a system without /dev/full")
-def test_output_that_cannot_be_written():
+def test_output_that_cannot_be_written_is_one_line_of_error():
     with open("/dev/full", "w") as full:
-        status, errors = ended("corpus", "list", stdout=full)
-    assert (status, len(errors.splitlines())) == (2, 1)
+        status, errors = run_lxsr("corpus", "list", stdout=full)
+    assert status == 2
+    assert len(errors.splitlines()) == 1
     assert errors.startswith("lxsr: error: ")
 
 
-@pytest.mark.parametrize("closed", ["0", "1", "2"])
-def test_closed_streams(closed):
+@pytest.mark.parametrize("stream", ["0", "1", "2"])
+def test_a_closed_stream_does_not_change_the_exit_status(stream):
     for arguments, status in (("list", 0), ("show no-such-corpus", 2)):
-        command = f'exec "$0" -m fairseq_lxsr.cli.main corpus {arguments} {closed}>&-'
-        done = subprocess.run(
-            ["sh", "-c", command, sys.executable], capture_output=True, timeout=60
-        )
-        assert done.returncode == status
+        code = f'exec "$0" -m fairseq_lxsr.cli.main corpus {arguments} {stream}>&-'
+        command = ["sh", "-c", code, sys.executable]
+        result = subprocess.run(command, capture_output=True, timeout=60)
+        assert result.returncode == status
 
 
 @pytest.mark.parametrize("verb", ["embed", "index", "search"])
-def test_closed_standard_input(tmp_path, monkeypatch, verb):
-    text = tmp_path / "text"
-    text.write_text("a dog\na house\n")
+def test_closed_standard_input_is_refused(tmp_path, monkeypatch, verb):
+    (tmp_path / "text").write_text("a dog\na house\n")
     shutil.copytree(MODEL, tmp_path / "model")
-    model = ("--model", tmp_path / "model")
-    lxsr_here("index", *model, "--input", text, "--output", tmp_path / "index")
-    places = ("--index", tmp_path / "index") if verb == "search" else model
+    index = ("index", "--model", "model", "--input", "text", "--output", "index")
+    lxsr_here(*index, folder=tmp_path)
+    option = ("--index", "index") if verb == "search" else ("--model", "model")
     monkeypatch.setattr(sys, "stdin", None)
-    done = lxsr_here(verb, *places, "--input", "-", "--output", tmp_path / "o", check=False)
-    refused(done, "standard input")
+    command = (verb, *option, "--input", "-", "--output", "o")
+    refused(lxsr_here(*command, check=False, folder=tmp_path), "standard input")
 
 
-def test_standard_input_that_is_read_twice(tmp_path):
-    command = [
-        forked_commands() / "lxsr",
-        "eval",
-        "tatoeba",
-        "--model",
-        MODEL,
-        "--source",
-        "-",
-        "--target",
-        "-",
-    ]
-    done = subprocess.run(
+def test_standard_input_for_two_options_is_refused():
+    command = [forked_commands() / "lxsr", "eval", "tatoeba", "--model", MODEL]
+    command += ["--source", "-", "--target", "-"]
+    result = subprocess.run(
         command, input="a dog\na cat\n", capture_output=True, text=True, timeout=60
     )
-    refused(done, "standard input")
+    refused(result, "standard input")
 
 
-def test_output_that_the_terminal_cannot_show(monkeypatch):
-    monkeypatch.setenv("PYTHONIOENCODING", "ascii")  # else a pipe gets UTF-8
+def test_characters_that_the_encoding_of_the_output_lacks_are_escaped(monkeypatch):
+    # Otherwise, a pipe would get UTF-8.
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
     output = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output, encoding="ascii"))
     monkeypatch.setattr(user_dir, "PACKAGE", "/caf\u00e9/\udcff")

@@ -1,4 +1,4 @@
-"""What reaches a terminal or a pipe, and what happens to streams that are closed or broken."""
+"""Control characters in output and messages, and streams that are closed or broken."""
 
 import io
 import os
@@ -17,7 +17,7 @@ ODD = "a dog \x1b[2J\x1b]0;gone\x07 \x9b31m\x7f\b\r sees"
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "escaped"),
     [
         ("\x1b[2J", r"\x1b[2J"),
         ("\x1b]0;title\x07", r"\x1b]0;title\x07"),
@@ -26,17 +26,18 @@ ODD = "a dog \x1b[2J\x1b]0;gone\x07 \x9b31m\x7f\b\r sees"
         ("العربية ไทย 中文 😀 \u00a0\u200d", "العربية ไทย 中文 😀 \u00a0\u200d"),
     ],
 )
-def test_control_characters_are_shown(text, shown):
-    assert printable(text) == shown == printable(f"{text}", but="\n\t")
-    assert str(InputError(f"{text}: no such file")) == f"{shown}: no such file"
-    assert str(SentenceError(0, "a", text)).endswith(shown)
-    assert error_message(FileNotFoundError(2, "none", text)).startswith(f"{shown}: none")
+def test_control_characters_are_escaped(text, escaped):
+    assert printable(text) == escaped
+    assert printable(text, but="\n\t") == escaped
+    assert str(InputError(f"{text}: no such file")) == f"{escaped}: no such file"
+    assert str(SentenceError(0, "a", text)).endswith(escaped)
+    assert error_message(FileNotFoundError(2, "none", text)).startswith(f"{escaped}: none")
     output = io.StringIO()
     print(text, text, file=EscapedStream(output))
-    assert output.getvalue() == f"{shown} {shown}\n"
+    assert output.getvalue() == f"{escaped} {escaped}\n"
 
 
-def test_a_progress_bar_moves_and_what_it_says_does_not():
+def test_control_characters_of_a_progress_bar_are_kept_and_those_of_its_text_escaped():
     output = io.StringIO()
     stream = Messages(output)
     for text in ("\r\x1b[2J: 3 it", "\n", "\x1b[A\x1b[A", "x\x1b[A"):
@@ -53,32 +54,37 @@ def index(tmp_path_factory):
 
 
 def on_terminal(*arguments) -> bytes:
-    """What a terminal gets of a command."""
+    """The bytes that a terminal gets from a command."""
     leader, terminal = pty.openpty()
-    subprocess.run(
-        [forked_commands() / "lxsr", *arguments], stdout=terminal, stderr=terminal, timeout=60
-    )
+    command = [forked_commands() / "lxsr", *arguments]
+    subprocess.run(command, stdout=terminal, stderr=terminal, timeout=60)
     os.close(terminal)
-    shown = b""
+    output = b""
     try:
         while block := os.read(leader, 65536):
-            shown += block
-    except OSError:  # EIO is the end
+            output += block
+    except OSError:
+        # EIO is the end.
         pass
     os.close(leader)
-    return shown.replace(b"\r\n", b"\n")
+    return output.replace(b"\r\n", b"\n")
+
+
+def has_control_characters(output: bytes) -> bool:
+    """Whether there is a control character of ASCII or C1 except line feeds."""
+    ascii_controls = {*range(32), 127} - {ord("\n")}
+    return not ascii_controls.isdisjoint(output) or b"\xc2\x9b" in output
 
 
 @pytest.mark.parametrize("output", [(), ("--output", "-")])
-def test_a_corpus_does_not_command_a_terminal(index, output):
-    shown = on_terminal("search", "--index", index, "a dog", ODD, *output)
-    assert b"sees" in shown
-    assert not {*range(32), 127} & set(shown.replace(b"\n", b"").replace(b"\t", b""))
-    assert b"\xc2\x9b" not in shown
+def test_control_characters_of_a_corpus_do_not_reach_a_terminal(index, output):
+    table = on_terminal("search", "--index", index, "a dog", ODD, *output)
+    assert b"sees" in table
+    assert not has_control_characters(table.replace(b"\t", b""))
 
 
 @pytest.mark.parametrize("name", ["no\x1b[2Jindex, two\nlines, c1\x9b31m, b\rack", "\udc9b\udcff"])
-def test_a_file_name_does_not_command_a_terminal(index, tmp_path, name):
+def test_control_characters_of_a_file_name_do_not_reach_a_terminal(index, tmp_path, name):
     for arguments in (
         ("search", "--index", name, "x"),
         ("embed", "--model", name, "--input", "x", "--output", "y"),
@@ -86,20 +92,20 @@ def test_a_file_name_does_not_command_a_terminal(index, tmp_path, name):
         ("corpus", "show", name),
         ("report", name, f"--{name}"),
     ):
-        shown = on_terminal(*arguments)
-        assert not {*range(32), 127} & set(shown.replace(b"\n", b"")), arguments
-        assert b"\xc2\x9b" not in shown
-        assert shown.count(b"\n") == 1
+        message = on_terminal(*arguments)
+        assert not has_control_characters(message), arguments
+        assert message.count(b"\n") == 1
 
 
-def test_results_in_a_pipe_are_exact(index, tmp_path):
-    done = lxsr_here("search", "--index", index, "a dog", "--output", "-", "--k", "2")
-    lxsr_here("search", "--index", index, "a dog", "--output", tmp_path / "found", "--k", "2")
-    assert done.stdout.encode() == (tmp_path / "found").read_bytes()
-    assert "\x1b[2J\x1b]0;gone\x07" in done.stdout
+def test_a_pipe_gets_the_same_bytes_as_a_file(index, tmp_path):
+    command = ("search", "--index", index, "a dog", "--k", "2", "--output")
+    table = lxsr_here(*command, "-").stdout
+    lxsr_here(*command, tmp_path / "table")
+    assert table.encode() == (tmp_path / "table").read_bytes()
+    assert "\x1b[2J\x1b]0;gone\x07" in table
 
 
-def test_results_need_a_standard_output(index, monkeypatch):
+def test_a_missing_standard_output_is_refused(index, monkeypatch):
     monkeypatch.setattr(sys, "stdout", None)
     with pytest.raises(InputError, match="standard output"):
         results()
@@ -125,24 +131,22 @@ FULL = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a system with
         pytest.param(">/dev/full 2>/dev/full", 2, marks=FULL),
     ],
 )
-def test_a_search_ends_with_a_status_and_a_line_where_there_is_a_stream(index, streams, status):
-    done = run_with(index, streams, "search", "--index", "index", "a dog")
-    assert done.returncode == status
-    assert "Traceback" not in done.stderr + done.stdout
+def test_closed_and_full_streams_end_a_search_without_a_traceback(index, streams, status):
+    result = run_with(index, streams, "search", "--index", "index", "a dog")
+    assert result.returncode == status
+    assert "Traceback" not in result.stderr + result.stdout
     if status and "2>" not in streams:
-        refused(done, "standard output")
+        refused(result, "standard output")
 
 
-def test_no_file_gets_the_number_of_a_stream_that_is_closed(index, tmp_path):
+def test_files_do_not_get_the_descriptors_of_closed_streams(index, tmp_path):
     code = "import sys; from fairseq_lxsr.cli.streams import escaped_streams\n"
     code += f"with escaped_streams(): sys.exit(open({str(tmp_path / 'x')!r}, 'w').fileno() < 3)"
-    done = subprocess.run(
-        ["sh", "-c", 'exec "$0" -c "$1" <&- >&- 2>&-', sys.executable, code], timeout=60
-    )
-    assert done.returncode == 0
+    command = ["sh", "-c", 'exec "$0" -c "$1" <&- >&- 2>&-', sys.executable, code]
+    assert subprocess.run(command, timeout=60).returncode == 0
 
 
-def test_messages_that_nobody_can_read_do_not_end_the_work():
+def test_messages_to_a_broken_stream_are_dropped():
     reading, writing = os.pipe()
     os.close(reading)
     with open(writing, "w", buffering=1) as broken:
@@ -151,16 +155,14 @@ def test_messages_that_nobody_can_read_do_not_end_the_work():
         print("two", file=stream, flush=True)
 
 
-def test_streams_are_as_before_afterwards():
-    before = sys.stdout, sys.stderr
+def test_escaped_streams_are_restored():
+    before = (sys.stdout, sys.stderr)
     with escaped_streams():
         assert (sys.stdout, sys.stderr) != before
     assert (sys.stdout, sys.stderr) == before
 
 
-def test_a_pipe_in_the_place_of_a_model_is_not_waited_for(tmp_path):
+def test_a_pipe_instead_of_the_file_of_a_model_is_refused(tmp_path):
     os.mkfifo(tmp_path / "config.json")
-    done = lxsr_here(
-        "embed", "--model", tmp_path, "--input", "x", "--output", tmp_path / "y", check=False
-    )
-    refused(done, "config.json")
+    command = ("embed", "--model", tmp_path, "--input", "x", "--output", tmp_path / "y")
+    refused(lxsr_here(*command, check=False), "config.json")

@@ -36,18 +36,16 @@ def test_fairseq_imports_the_folder_of_the_package_once_from_another_folder(tmp_
     python(CHECK, folder, cwd=tmp_path, preloaded=FAIRSEQ)
 
 
-def test_a_data_folder_that_training_would_split_is_refused(toy_work, tmp_path):
+def test_a_data_folder_with_the_separator_of_paths_is_refused(toy_work, tmp_path):
     name = f"10{os.pathsep}00"
-    prepared = lxsr_here(
-        "prepare", "--work", name, "--data", toy_work / "text", check=False, folder=tmp_path
-    )
-    refused(prepared, name, "--work")
-    refused(lxsr_here("run", "demo", "--work", name, check=False, folder=tmp_path), name, "--work")
+    for command in (("prepare", "--data", toy_work / "text"), ("run", "demo")):
+        result = lxsr_here(*command, "--work", name, check=False, folder=tmp_path)
+        refused(result, name, "--work")
     assert not list(tmp_path.iterdir())
     shutil.copytree(toy_work / "data-bin", tmp_path / name)
     train = ("train", name, "--recipe", "best", "--print")
-    done = lxsr_here(*train, check=False, folder=tmp_path)
-    refused(done, f"{name}: ", repr(os.pathsep))
+    result = lxsr_here(*train, check=False, folder=tmp_path)
+    refused(result, f"{name}: ", repr(os.pathsep))
 
 
 def test_the_command_that_prepare_prints_works_from_another_folder(toy_work, tmp_path):
@@ -55,16 +53,8 @@ def test_the_command_that_prepare_prints_works_from_another_folder(toy_work, tmp
     options = ("--valid-size", 50, "--test-size", 50, "--vocab-size", 200)
     out = lxsr_here("prepare", "--work", work, "--data", toy_work / "text", *options).stdout
     program, *words = shlex.split(out.splitlines()[-1].partition(": ")[2])
-    assert (program, words.pop()) == ("fairseq-train", "...")
-    training = (
-        "--arch",
-        "lxsr_tiny",
-        "--criterion",
-        "xling_sent_loss",
-        "--max-update",
-        1,
-        "--batch-size",
-        8,
-    )
-    training = (*training, "--optimizer", "adam", "--cpu", "--no-save")
-    run("fairseq_cli.train", *words, *training, cwd=tmp_path, preloaded=FAIRSEQ)
+    assert program == "fairseq-train"
+    assert words.pop() == "..."
+    words += ["--arch", "lxsr_tiny", "--criterion", "xling_sent_loss", "--max-update", 1]
+    words += ["--batch-size", 8, "--optimizer", "adam", "--cpu", "--no-save"]
+    run("fairseq_cli.train", *words, cwd=tmp_path, preloaded=FAIRSEQ)

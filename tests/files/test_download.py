@@ -1,7 +1,6 @@
-"""Downloads from a server of our own, which drops connections."""
+"""Downloads from a local server that drops connections."""
 
 import hashlib
-import itertools
 import os
 from dataclasses import replace
 
@@ -35,13 +34,14 @@ def test_a_dropped_connection_is_continued(server, tmp_path, trouble):
 
 
 def test_a_server_without_ranges_sends_the_whole_file_again(server, tmp_path):
-    server.troubles, server.ranges = ["drop"], False
+    server.troubles = ["drop"]
+    server.ranges = False
     download(server.url, tmp_path / "x")
     assert (tmp_path / "x").read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize("length", [1000, len(CONTENT)])
-def test_an_interrupted_run_is_continued(server, tmp_path, length):
+def test_an_interrupted_download_is_continued_once(server, tmp_path, length):
     (tmp_path / "x.part").write_bytes(CONTENT[:length])
     for _ in range(2):
         download(server.url, tmp_path / "x")
@@ -67,7 +67,7 @@ def test_a_file_of_another_size_or_checksum_is_refused(server, tmp_path, expecte
     assert (tmp_path / "x").read_bytes() == CONTENT
 
 
-def test_a_failed_download_is_one_line_and_keeps_what_it_has(server, tmp_path):
+def test_a_failed_download_is_one_line_and_keeps_the_partial_file(server, tmp_path):
     server.troubles = [404]
     with pytest.raises(InputError, match=r"/corpus: .*404.*Not Found"):
         download(server.url, tmp_path / "x")
@@ -91,9 +91,8 @@ def test_a_link_planted_at_the_partial_file_is_not_followed(server, tmp_path):
     assert (tmp_path / "victim").read_bytes() == b"precious"
 
 
-ENGLISH, FRENCH = (
-    ("\n".join(side) + "\n").encode() for side in zip(*toy.sentences(50), strict=True)
-)
+ENGLISH = "".join(f"{source}\n" for source, _ in toy.sentences(50)).encode()
+FRENCH = "".join(f"{target}\n" for _, target in toy.sentences(50)).encode()
 
 
 @pytest.mark.parametrize("form", ["moses.zip", "moses.tgz", "tsv.zip"])
@@ -104,26 +103,28 @@ def test_a_corpus_is_fetched_and_unpacked(server, tmp_path, form):
         "x/Toy.en-fr.fr": FRENCH,
         "fra.txt": b"a\tb\tc\n",
     }
-    server.content, server.troubles = (
-        (tar_of if form.endswith("tgz") else zip_of)(*names.items()),
-        ["drop"],
-    )
-    member = "{other3}.txt" if form.startswith("tsv") else "Toy.{first}-{second}.{language}"
-    corpus = PublicCorpus(
-        "Toy", form, "none", "", server.url + "/{first}-{second}", member, ("fr", "de"), "en"
-    )
-    files = get_corpus(corpus, "fr", "en", tmp_path / "out")
-    expected = {"Toy.fr-en.fr": FRENCH, "Toy.fr-en.en": ENGLISH}
+    pack = tar_of if form.endswith("tgz") else zip_of
+    server.content = pack(*names.items())
+    server.troubles = ["drop"]
     if form.startswith("tsv"):
+        member = "{other3}.txt"
         expected = {"Toy.en-fr.tsv": b"a\tb\tc\n"}
+    else:
+        member = "Toy.{first}-{second}.{language}"
+        expected = {"Toy.fr-en.fr": FRENCH, "Toy.fr-en.en": ENGLISH}
+    url = server.url + "/{first}-{second}"
+    corpus = PublicCorpus("Toy", form, "none", "", url, member, ("fr", "de"), "en")
+
+    files = get_corpus(corpus, "fr", "en", tmp_path / "out")
+
     assert [path.name for path in files] == list(expected)
     assert contents(tmp_path / "out") == expected
-    asked = len(server.requests)
+    number_of_requests = len(server.requests)
     assert get_corpus(corpus, "fr", "en", tmp_path / "out") == files
-    assert len(server.requests) == asked
+    assert len(server.requests) == number_of_requests
 
 
-def test_an_archive_is_fetched_by_one_process(server, tmp_path):
+def test_an_archive_is_fetched_by_one_process_at_a_time(server, tmp_path):
     archive = tmp_path / "x.zip"
     with (
         locked(tmp_path / ".x.zip.lock", archive),
@@ -133,7 +134,7 @@ def test_an_archive_is_fetched_by_one_process(server, tmp_path):
     assert not server.requests
 
 
-def test_an_archive_that_the_user_has_is_kept(server, tmp_path):
+def test_an_existing_archive_is_used_and_kept(server, tmp_path):
     (tmp_path / "x.zip").write_bytes(zip_of(("a", ENGLISH)))
     get_archive(server.url, tmp_path / "x.zip", {"a": tmp_path / "out"})
     assert (tmp_path / "out").read_bytes() == ENGLISH
@@ -141,7 +142,7 @@ def test_an_archive_that_the_user_has_is_kept(server, tmp_path):
     assert not server.requests
 
 
-def test_the_registry_is_sound():
+def test_the_corpora_of_the_registry_have_a_licence_languages_and_addresses():
     corpora = registry()
     assert len(corpora) >= 15
     for corpus in corpora.values():
@@ -151,13 +152,14 @@ def test_the_registry_is_sound():
             partner = corpus.partner or "en"
             language = next(code for code in corpus.languages if code != partner)
             assert corpus.has(language, partner)
-            filled = corpus.fill(corpus.url, partner, language)
-            assert filled.startswith("https://")
-            assert "{" not in filled
-            assert (
-                language in corpus.fill(corpus.member, partner, language, language)
-                or corpus.format == "tsv.zip"
-            )
+            url = corpus.fill(corpus.url, partner, language)
+            assert url.startswith("https://")
+            assert "{" not in url
+            member = corpus.fill(corpus.member, partner, language, language)
+            assert language in member or corpus.format == "tsv.zip"
+
+
+def test_corpora_are_found_by_name_and_language_pair():
     assert find_corpus("Europarl-v7", "en", "fr").fill("{other}", "en", "fr") == "fr"
     with pytest.raises(InputError, match=r"ParaCrawl-v5: .*fr-de.*bg, cs, .* en$"):
         find_corpus("ParaCrawl-v5", "fr", "de")
@@ -167,41 +169,49 @@ def test_the_registry_is_sound():
 
 @pytest.fixture
 def flores(server, monkeypatch):
-    """A test set of the registry, whose archive a server of our own has in the published layout."""
-    real = datasets.datasets()["flores200-devtest"]
-    parts = itertools.product(real.codes, (("dev", 1), ("devtest", real.sentences)))
-    packed = [
-        (f"./flores200_dataset/{at}/{code}.{at}", f"{code}\n".encode() * lines)
-        for code, (at, lines) in parts
-    ]
-    server.content = tar_of(*packed, compresslevel=1)
-    checked = {"size": len(server.content), "sha256": hashlib.sha256(server.content).hexdigest()}
-    row = replace(real, url=f"{server.url}/flores200_dataset.tar.gz", **checked)
-    monkeypatch.setattr(datasets, "datasets", lambda: {row.name: row})
-    return row
+    """A test set of the registry, whose archive the server has in the published layout."""
+    published = datasets.datasets()["flores200-devtest"]
+    files = []
+    for code in published.codes:
+        for part, lines in (("dev", 1), ("devtest", published.sentences)):
+            files.append(
+                (f"./flores200_dataset/{part}/{code}.{part}", f"{code}\n".encode() * lines)
+            )
+    server.content = tar_of(*files, compresslevel=1)
+    dataset = replace(
+        published,
+        url=f"{server.url}/flores200_dataset.tar.gz",
+        size=len(server.content),
+        sha256=hashlib.sha256(server.content).hexdigest(),
+    )
+    monkeypatch.setattr(datasets, "datasets", lambda: {dataset.name: dataset})
+    return dataset
 
 
-def test_a_test_set_is_one_command(server, flores, tmp_path):
-    done = lxsr_here("corpus", "get", flores.name, "--output", tmp_path / "out")
-    assert f"{flores.name}, 204 languages (licence: CC BY-SA 4.0)" in done.stdout
+def test_a_test_set_is_downloaded_once_by_its_name(server, flores, tmp_path):
+    get = ("corpus", "get", flores.name, "--output", tmp_path / "out")
+    output = lxsr_here(*get).stdout
+    assert f"{flores.name}, 204 languages (licence: CC BY-SA 4.0)" in output
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["devtest"]
     assert flores.path(tmp_path / "out", "fr").read_text().splitlines()[-1] == "fra_Latn"
-    # nothing is downloaded again
-    lxsr_here("corpus", "get", flores.name, "--output", tmp_path / "out")
+    lxsr_here(*get)
     assert len(server.requests) == 1
+
+
+def test_test_sets_are_shown_and_listed(flores):
     assert flores.sha256 in lxsr_here("corpus", "show", flores.name).stdout
     assert flores.name in lxsr_here("corpus", "list", "--lang-pair", "en-fr").stdout
-    refused(
-        lxsr_here("corpus", "get", flores.name, "--lang-pair", "en-fr", check=False),
-        "--lang-pair",
-    )
+
+
+def test_a_language_pair_is_for_corpora_and_not_for_test_sets(flores):
+    result = lxsr_here("corpus", "get", flores.name, "--lang-pair", "en-fr", check=False)
+    refused(result, "--lang-pair")
     refused(lxsr_here("corpus", "get", "GNOME", check=False), "GNOME", "--lang-pair")
 
 
-def test_a_test_set_that_has_changed_is_not_kept(server, flores, tmp_path):
+def test_a_test_set_with_another_checksum_is_refused(server, flores, tmp_path):
     server.content += b"1"
-    refused(
-        lxsr_here("corpus", "get", flores.name, "--output", tmp_path / "out", check=False),
-        flores.url,
-    )
-    assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    result = lxsr_here("corpus", "get", flores.name, "--output", tmp_path / "out", check=False)
+    refused(result, flores.url)
+    for path in (tmp_path / "out").rglob("*"):
+        assert not path.is_file()

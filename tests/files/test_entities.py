@@ -1,4 +1,4 @@
-"""HTML entities in plain text: where a whole side is written in them, and where the user says."""
+"""HTML entities in plain text are replaced if a whole side is written with them, or if asked for."""
 
 import html
 
@@ -15,7 +15,7 @@ ESCAPED = [html.escape(text) for text in PLAIN]
 TWICE = [html.escape(text) for text in ESCAPED]
 
 
-def test_entities_end_with_a_semicolon_and_have_a_known_name():
+def test_only_known_entities_with_a_semicolon_are_replaced():
     text = "AT&T &copy=1 &nosuchname; &lt;b&gt; cl&eacute; &#8217; &#x2019;&#39;"
     assert unescape(text) == "AT&T &copy=1 &nosuchname; <b> clé \u2019 \u2019'"
 
@@ -41,41 +41,51 @@ def test_a_text_is_escaped_if_no_line_has_the_bare_characters(texts, expected):
     assert is_escaped(texts) is expected
 
 
-def test_each_side_is_read_as_it_is_written():
+def test_entities_of_one_side_are_replaced_if_only_it_has_them():
     reader = EntityReader("auto")
     rows = [[number] for number in range(30)]
     pairs = zip(PLAIN, TWICE, rows, strict=True)
     assert list(reader.read(pairs)) == list(zip(PLAIN, PLAIN, rows, strict=True))
-    assert (reader.num_unescaped, reader.num_kept) == (30, 0)
+    assert reader.num_unescaped == 30
+    assert reader.num_kept == 0
 
 
-def prepare(folder, lines, *options):
+def prepare(folder, pairs, *options):
+    """Prepare pairs; return the result of the command and the English training text."""
     folder.mkdir()
-    (folder / "t.tsv").write_text("".join(f"{en}\t{fr}\n" for en, fr in lines))
-    words = ("prepare", "--work", folder / "w", "--data", folder / "t.tsv", "--until", "clean")
-    sizes = ("--valid-size", 1, "--test-size", 0, "--workers", 1)
-    done = lxsr_here(*words, *sizes, *options)
-    return done, (folder / "w" / "corpus" / "en-fr" / "train.en").read_text()
+    write_lines(folder / "t.tsv", [f"{english}\t{french}" for english, french in pairs])
+    command = ["prepare", "--work", folder / "w", "--data", folder / "t.tsv", "--until", "clean"]
+    command += ["--valid-size", 1, "--test-size", 0, "--workers", 1, *options]
+    result = lxsr_here(*command)
+    return result, (folder / "w" / "corpus" / "en-fr" / "train.en").read_text()
+
+
+PAIRS = toy.sentences(30)
+ESCAPED_PAIRS = [(f"R&amp;D: {english}", french) for english, french in PAIRS]
+MIXED_PAIRS = ESCAPED_PAIRS[:4] + [(f"A & B: {english}", french) for english, french in PAIRS[4:]]
 
 
 def test_prepare_replaces_entities_and_counts_them(tmp_path):
-    pairs = toy.sentences(30)
-    escaped = [(f"R&amp;D: {en}", fr) for en, fr in pairs]
-    done, text = prepare(tmp_path / "all", escaped)
+    result, text = prepare(tmp_path / "work", ESCAPED_PAIRS)
     assert "&amp;" not in text
     assert "R&D: " in text
-    assert "HTML entities replaced in 30 pairs" in done.stdout
-    mixed = [*escaped[:4], *((f"A & B: {en}", fr) for en, fr in pairs[4:])]
-    done, text = prepare(tmp_path / "mixed", mixed)
+    assert "HTML entities replaced in 30 pairs" in result.stdout
+
+
+def test_prepare_names_the_option_if_only_some_pairs_have_entities(tmp_path):
+    result, text = prepare(tmp_path / "auto", MIXED_PAIRS)
     assert "R&amp;D" in text
-    assert "4 pairs have HTML entities" in done.stderr
-    assert "--entities unescape" in done.stderr
-    done, text = prepare(tmp_path / "option", mixed, "--entities", "unescape")
+    assert "4 pairs have HTML entities" in result.stderr
+    assert "--entities unescape" in result.stderr
+    result, text = prepare(tmp_path / "unescape", MIXED_PAIRS, "--entities", "unescape")
     assert "&amp;" not in text
-    assert "replaced in 4 pairs" in done.stdout
-    done, text = prepare(tmp_path / "kept", escaped, "--entities", "keep")
+    assert "replaced in 4 pairs" in result.stdout
+
+
+def test_prepare_keeps_entities_if_asked(tmp_path):
+    result, text = prepare(tmp_path / "keep", ESCAPED_PAIRS, "--entities", "keep")
     assert "R&amp;D" in text
-    assert "HTML entities" not in done.stdout + done.stderr
+    assert "HTML entities" not in result.stdout + result.stderr
     refused(lxsr_here("prepare", "--entities", "x", check=False), "--entities", "'x'")
 
 
@@ -86,16 +96,15 @@ def packaged_in_memory(packaged, monkeypatch):
 
 
 @pytest.mark.usefixtures("packaged_in_memory")
-def test_pairs_are_scored_as_their_characters(tmp_path):
-    rows = "".join(f"{plain}\t{escaped}\n" for plain, escaped in zip(PLAIN, ESCAPED, strict=True))
-    (tmp_path / "t.tsv").write_text(rows)
-    score = ("score", "--model", "lxsr-static", "--input", tmp_path / "t.tsv")
-    done = lxsr_here(*score)
-    assert set(done.stdout.split()) == {"1.000000"}
-    assert "entities" in done.stderr
+def test_score_replaces_entities_for_the_score_and_writes_the_text_unchanged(tmp_path):
+    rows = [f"{plain}\t{escaped}" for plain, escaped in zip(PLAIN, ESCAPED, strict=True)]
+    table = write_lines(tmp_path / "t.tsv", rows)
+    score = ("score", "--model", "lxsr-static", "--input", table)
+    result = lxsr_here(*score)
+    assert set(result.stdout.split()) == {"1.000000"}
+    assert "entities" in result.stderr
     assert float(lxsr_here(*score, "--entities", "keep").stdout.split()[0]) < 0.9
-    done = lxsr_here(*score, "--output", "-")
-    assert f"1.000000\t{PLAIN[0]}\t{ESCAPED[0]}\n" in done.stdout
+    assert f"1.000000\t{rows[0]}\n" in lxsr_here(*score, "--output", "-").stdout
 
 
 def write_lines(path, lines):
@@ -103,89 +112,100 @@ def write_lines(path, lines):
     return path
 
 
-def test_lines_of_one_text_are_counted():
+def test_lines_with_entities_are_counted():
     reader = EntityReader("auto")
     assert list(reader.read_lines([*TWICE, "plain"])) == [*PLAIN, "plain"]
-    assert (reader.num_unescaped, reader.num_kept) == (30, 0)
+    assert reader.num_unescaped == 30
+    assert reader.num_kept == 0
     reader = EntityReader("keep")
     assert list(reader.read_lines(ESCAPED)) == ESCAPED
-    assert (reader.num_unescaped, reader.num_kept) == (0, 30)
+    assert reader.num_unescaped == 0
+    assert reader.num_kept == 30
 
 
 @pytest.mark.usefixtures("packaged_in_memory")
-def test_embeddings_of_escaped_lines_are_those_of_their_characters(tmp_path):
+def test_embed_replaces_entities(tmp_path):
+    def embed(text, name, *options):
+        command = ("embed", "--model", "lxsr-static", "--input", text, "--output", tmp_path / name)
+        messages = lxsr_here(*command, *options).stderr
+        return np.load(tmp_path / name), messages
+
     text = write_lines(tmp_path / "text", ESCAPED)
-    embed = ("embed", "--model", "lxsr-static", "--input", text, "--output")
-    done = lxsr_here(*embed, tmp_path / "auto.npy")
-    assert "entities, now replaced by characters: 30" in done.stderr
-    write_lines(tmp_path / "plain", PLAIN)
-    lxsr_here(*embed[:4], tmp_path / "plain", "--output", tmp_path / "plain.npy")
-    expected = np.load(tmp_path / "plain.npy")
-    assert np.array_equal(np.load(tmp_path / "auto.npy"), expected)
-    done = lxsr_here(*embed, tmp_path / "keep.npy", "--entities", "keep")
-    assert not np.array_equal(np.load(tmp_path / "keep.npy"), expected)
-    assert "entities" not in done.stderr
-    # All parts of a text are read alike, also those without entities.
+    plain = write_lines(tmp_path / "plain", PLAIN)
+    expected, _ = embed(plain, "plain.npy")
+
+    embeddings, messages = embed(text, "auto.npy")
+    assert np.array_equal(embeddings, expected)
+    assert "entities, now replaced by characters: 30" in messages
+
+    embeddings, messages = embed(text, "keep.npy", "--entities", "keep")
+    assert not np.array_equal(embeddings, expected)
+    assert "entities" not in messages
+
+    # The whole text decides, so that all shards are read in the same way.
     write_lines(text, [*ESCAPED, "A plain line."])
-    parts = []
-    for part in ("1/2", "2/2"):
-        lxsr_here(*embed, tmp_path / "part.npy", "--shard", part)
-        parts.append(np.load(tmp_path / "part.npy"))
-    assert np.array_equal(np.concatenate(parts)[:30], expected)
+    first, _ = embed(text, "shard.npy", "--shard", "1/2")
+    second, _ = embed(text, "shard.npy", "--shard", "2/2")
+    assert np.array_equal(np.concatenate((first, second))[:30], expected)
 
 
 @pytest.mark.usefixtures("packaged_in_memory")
-def test_a_text_with_its_embeddings_is_recognised_by_its_lines(tmp_path):
+def test_stored_embeddings_fit_a_text_with_entities(tmp_path):
     text = write_lines(tmp_path / "text", ESCAPED)
     folder = tmp_path / "vectors"
     folder.mkdir()
-    embed = ("embed", "--model", "lxsr-static", "--input", text)
-    lxsr_here(*embed, "--output", folder / "text.npy")
+    embed = ("embed", "--model", "lxsr-static", "--input", text, "--output", folder / "text.npy")
+    lxsr_here(*embed)
     lxsr_here("index", "--model", folder, "--input", text, "--output", tmp_path / "index")
-    lxsr_here(*embed, "--output", folder / "text.npy", "--resume")
-    done = lxsr_here(
-        *embed, "--output", folder / "text.npy", "--resume", "--entities", "keep", check=False
-    )
-    refused(done, "text.npy")
+    lxsr_here(*embed, "--resume")
+    refused(lxsr_here(*embed, "--resume", "--entities", "keep", check=False), "text.npy")
 
 
 @pytest.mark.usefixtures("packaged_in_memory")
-def test_an_index_and_its_queries_hold_characters(tmp_path):
+def test_index_and_search_replace_entities(tmp_path):
     text = write_lines(tmp_path / "text", ESCAPED)
     index = ("index", "--model", "lxsr-static", "--input", text, "--output", tmp_path / "index")
     assert "now replaced by characters: 30" in lxsr_here(*index).stderr
-    search = ("search", "--index", tmp_path / "index", "--k", 1, "--output", "-")
-    done = lxsr_here(*search, "--input", text)
-    rows = [line.split("\t") for line in done.stdout.splitlines()]
-    assert [row[3] for row in rows if row[0] == PLAIN[3]] == [PLAIN[3]]
-    assert "queries with HTML entities, now replaced by characters: 30" in done.stderr
-    done = lxsr_here(*index, "--add", "--entities", "keep")
-    assert "entities" not in done.stderr
-    done = lxsr_here(*search, "--input", text, "--entities", "keep")
-    hits = [line.split("\t") for line in done.stdout.splitlines()]
-    assert [hit[2:4] for hit in hits if hit[0] == ESCAPED[3]] == [["34", ESCAPED[3]]]
+
+    def search(*options):
+        command = ("search", "--index", tmp_path / "index", "--k", 1, "--output", "-")
+        result = lxsr_here(*command, "--input", text, *options)
+        rows = {}
+        for line in result.stdout.splitlines():
+            query, _, number, sentence = line.split("\t")[:4]
+            rows[query] = (number, sentence)
+        return rows, result.stderr
+
+    rows, messages = search()
+    assert rows[PLAIN[3]] == ("4", PLAIN[3])
+    assert "queries with HTML entities, now replaced by characters: 30" in messages
+
+    # The same lines again, unchanged, are lines 31 to 60.
+    assert "entities" not in lxsr_here(*index, "--add", "--entities", "keep").stderr
+    rows, _ = search("--entities", "keep")
+    assert rows[ESCAPED[3]] == ("34", ESCAPED[3])
 
 
 @pytest.mark.usefixtures("packaged_in_memory")
-def test_an_index_reads_entities_next_to_ids(tmp_path):
+def test_index_replaces_entities_in_columns_next_to_ids(tmp_path):
     rows = [f"id{number}\t{line}" for number, line in enumerate(ESCAPED)]
     text = write_lines(tmp_path / "text", rows)
     index = ("index", "--model", "lxsr-static", "--input", text, "--output", tmp_path / "index")
     assert "now replaced by characters: 30" in lxsr_here(*index, "--columns", "1,2").stderr
-    done = lxsr_here(*index, "--columns", "1,2", "--update")
-    assert "now replaced by characters: 30" in done.stderr
-    done = lxsr_here("search", "--index", tmp_path / "index", "--output", "-", PLAIN[7])
-    assert f"\tid7\t{PLAIN[7]}\n" in done.stdout
+    result = lxsr_here(*index, "--columns", "1,2", "--update")
+    assert "now replaced by characters: 30" in result.stderr
+    result = lxsr_here("search", "--index", tmp_path / "index", "--output", "-", PLAIN[7])
+    assert f"\tid7\t{PLAIN[7]}\n" in result.stdout
 
 
 @pytest.mark.usefixtures("packaged_in_memory")
-def test_mined_pairs_hold_characters(tmp_path):
+def test_mine_replaces_entities(tmp_path):
     source = write_lines(tmp_path / "source", ESCAPED)
     target = write_lines(tmp_path / "target", [f"{line} Yes." for line in PLAIN])
     work = ("--work", tmp_path / "work")
     mine = ("mine", "--model", "lxsr-static", "--source", source, "--target", target)
-    done = lxsr_here(*mine, "--output", tmp_path / "pairs.tsv", *work)
-    assert f"lines of {source} with HTML entities, now replaced by characters: 30" in done.stderr
+    result = lxsr_here(*mine, "--output", tmp_path / "pairs.tsv", *work)
+    assert f"lines of {source} with HTML entities, now replaced by characters: 30" in result.stderr
     rows = (tmp_path / "pairs.tsv").read_text()
     assert f"\t{PLAIN[3]}\t{PLAIN[3]} Yes.\n" in rows
     # The embeddings in the work folder are not those of the lines with entities.

@@ -1,4 +1,4 @@
-"""Errors of a failing disk name the file; the system call itself names none."""
+"""Errors of a failing disk name the file, which the system call does not."""
 
 import errno
 import io
@@ -12,7 +12,7 @@ from fairseq_lxsr.files.write import atomic_write, sync
 
 
 class FailingDisk(io.FileIO):
-    """A file that opens, and whose content cannot be read."""
+    """A file that opens, but whose content cannot be read."""
 
     def readinto(self, buffer):
         raise OSError(errno.EIO, "Input/output error")
@@ -50,7 +50,7 @@ def test_a_tokenizer_that_cannot_be_read_is_named(failing):
         onnx.embed_by_onnx(failing.parent, ["a"])
 
 
-def test_other_errors_and_contents_stay(tmp_path):
+def test_other_files_and_errors_are_not_changed(tmp_path):
     (tmp_path / "text").write_bytes(b"a\r\n" * 99_999)
     assert read_file(tmp_path / "text") == b"a\r\n" * 99_999
     assert len(list(read_lines(tmp_path / "text"))) == 99_999

@@ -24,8 +24,8 @@ from fairseq_lxsr.files.write import atomic_write
 
 @pytest.mark.parametrize("ending", [".gz", ".xz", ".zst", ".bz2", ".GZ"])
 @pytest.mark.parametrize("line", [b"\n", b"short\n"])
-def test_a_packed_file_that_unfolds_without_end_is_refused(tmp_path, monkeypatch, ending, line):
-    """Many lines, each as it should be."""
+def test_a_decompression_bomb_is_refused(tmp_path, monkeypatch, ending, line):
+    """It has many valid lines."""
     monkeypatch.setattr(files, "FREE_BYTES", 100_000)
     path = tmp_path / f"x{ending}"
     with atomic_write(path, "wb") as stream:
@@ -39,8 +39,14 @@ def test_lines_end_at_line_feeds_only(tmp_path):
     path = tmp_path / "text"
     path.write_bytes("one\u2028still one\r\ntwo\x0bstill two\nthree".encode())
     assert list(read_lines(path)) == ["one\u2028still one", "two\x0bstill two", "three"]
-    path.write_bytes("\ufeffa\n\ufeffb\n".encode())  # a byte order mark is no text
-    assert list(read_lines(path)) == ["a", "\ufeffb"]
+
+
+def test_a_byte_order_mark_at_the_start_is_removed(tmp_path):
+    (tmp_path / "text").write_bytes("\ufeffa\n\ufeffb\n".encode())
+    assert list(read_lines(tmp_path / "text")) == ["a", "\ufeffb"]
+
+
+def test_single_line_replaces_ends_of_lines_and_invalid_characters():
     assert single_line(" a\t\nb \ud800") == "a b ?"
 
 
@@ -48,7 +54,7 @@ def test_lines_end_at_line_feeds_only(tmp_path):
     ("ending", "program"),
     [(".gz", "zcat"), (".xz", "xzcat"), (".zst", "zstdcat"), (".bz2", "bzcat")],
 )
-def test_packed_bytes_are_read_and_recognised_under_another_name(tmp_path, ending, program):
+def test_compressed_files_are_read_and_named_if_the_ending_is_missing(tmp_path, ending, program):
     packed = tmp_path / f"packed{ending}"
     with atomic_write(packed) as stream:
         stream.write("one\ntwo\n")
@@ -59,63 +65,81 @@ def test_packed_bytes_are_read_and_recognised_under_another_name(tmp_path, endin
 
 
 @pytest.mark.parametrize("ending", [".gz", ".xz", ".bz2", ".BZ2", ".Xz"])
-def test_endings_in_capitals_and_files_cut_off(tmp_path, ending):
+def test_damaged_compressed_files_are_refused_in_any_spelling_of_the_ending(tmp_path, ending):
     path = tmp_path / f"x{ending}"
     with atomic_write(path) as stream:
         stream.writelines(f"{number * 7919 % 10_007}\n" for number in range(5000))
     assert len(list(read_lines(path))) == 5000
     content = path.read_bytes()
-    for spoilt in (
-        content[:-30],
-        content[: len(content) // 2] + b"spoilt" + content[len(content) // 2 + 6 :],
-    ):
-        path.write_bytes(spoilt)
+    middle = len(content) // 2
+    overwritten = content[:middle] + b"spoilt" + content[middle + 6 :]
+    for damaged in (content[:-30], overwritten):
+        path.write_bytes(damaged)
         with pytest.raises(InputError, match=f"x{ending}"):
             list(read_lines(path))
 
 
-def test_files_in_an_archive(tmp_path, monkeypatch):
+@pytest.fixture
+def archive(tmp_path, monkeypatch):
+    """A ZIP file with three files, one of which is a decompression bomb."""
     monkeypatch.setattr(files, "FREE_BYTES", 100_000)
     path = tmp_path / "x.ZIP"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
         packed.writestr("deep/a.en", "one\ntwo\n")
-    assert list(read_lines(path)) == list(read_lines(path / "deep/a.en")) == ["one", "two"]
-    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as packed:
         packed.writestr("b.gz", gzip.compress(b"three\n"))
         packed.writestr("c", b"word\n" * 200_000)
-    assert list(read_lines(path / "b.gz")) == ["three"]
+    return path
+
+
+def test_a_zip_with_a_single_file_is_read_as_that_file(tmp_path):
+    path = tmp_path / "x.ZIP"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("deep/a.en", "one\ntwo\n")
+    assert list(read_lines(path)) == ["one", "two"]
+
+
+def test_a_file_in_a_zip_is_read_by_its_path(archive):
+    assert list(read_lines(archive / "deep/a.en")) == ["one", "two"]
+    assert list(read_lines(archive / "b.gz")) == ["three"]
     for name in ("", "missing"):
         with pytest.raises(InputError, match=r"x.ZIP.*'b.gz', 'c', 'deep/a.en'.*x.ZIP/MEMBER"):
-            list(read_lines(path / name))
+            list(read_lines(archive / name))
+
+
+def test_a_decompression_bomb_in_a_zip_is_refused(archive):
     with pytest.raises(InputError, match=r"x\.ZIP: .*\b100\b"):
-        for _ in read_lines(path / "c"):
+        for _ in read_lines(archive / "c"):
             pass
-    content = bytearray(path.read_bytes())
+
+
+def test_a_damaged_zip_is_refused(archive):
+    content = bytearray(archive.read_bytes())
     content[40:44] = b"abcd"
-    path.write_bytes(content)
-    with pytest.raises(InputError, match=r"x\.ZIP"):
-        list(read_lines(path / "deep/a.en"))
-    path.write_bytes(content[:-40])
-    with pytest.raises(InputError, match=r"x\.ZIP"):
-        list(read_lines(path / "deep/a.en"))
+    for damaged in (content, content[:-40]):
+        archive.write_bytes(damaged)
+        with pytest.raises(InputError, match=r"x\.ZIP"):
+            list(read_lines(archive / "deep/a.en"))
 
 
-def test_an_archive_with_any_byte_spoilt_is_read_or_refused(tmp_path):
+def test_a_zip_with_any_byte_damaged_is_read_correctly_or_refused(tmp_path):
     path = tmp_path / "x.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
         packed.writestr("a.en", "one\ntwo\n")
     content = path.read_bytes()
-    refused = 0
-    for place in range(len(content)):
-        path.write_bytes(content[:place] + bytes([content[place] ^ 0xFF]) + content[place + 1 :])
+    refusals = 0
+    for position in range(len(content)):
+        damaged = bytearray(content)
+        damaged[position] ^= 0xFF
+        path.write_bytes(damaged)
         try:
-            assert list(read_lines(path)) == ["one", "two"], place  # the date, or what nobody reads
+            # Some bytes, such as those of the date, are not read.
+            assert list(read_lines(path)) == ["one", "two"], position
         except InputError:
-            refused += 1
-    assert refused > len(content) / 3
+            refusals += 1
+    assert refusals > len(content) / 3
 
 
-def test_unequal_files_are_counted_to_the_end(tmp_path):
+def test_files_of_different_lengths_are_refused_with_their_numbers_of_lines(tmp_path):
     (tmp_path / "a").write_text("1\n2\n3\n")
     (tmp_path / "b").write_text("1\n")
     with pytest.raises(InputError, match=r"a has 3 lines and .*b has 1"):
@@ -124,31 +148,35 @@ def test_unequal_files_are_counted_to_the_end(tmp_path):
         list(read_parallel(tmp_path / "b", tmp_path / "a"))
 
 
-def test_lines_by_number(tmp_path):
+def test_lines_are_read_by_number(tmp_path):
     path = tmp_path / "text"
     path.write_text("one\n\ndeux é\nlast without an end", encoding="utf-8")
     lines = Lines(path)
     assert len(lines) == 4
-    assert [lines[number] for number in (3, 0, 2, 1)] == [
-        "last without an end",
-        "one",
-        "deux é",
-        "",
-    ]
+    assert lines[3] == "last without an end"
+    assert lines[0] == "one"
+    assert lines[2] == "deux é"
+    assert lines[1] == ""
     assert lines[1:3] == ["", "deux é"]
-    assert (lines[-1], lines[-2:]) == ("last without an end", ["deux é", "last without an end"])
+    assert lines[-1] == "last without an end"
+    assert lines[-2:] == ["deux é", "last without an end"]
     with pytest.raises(IndexError):
         lines[4]
-    before = len(os.listdir("/proc/self/fd"))
-    many = [Lines(path) for _ in range(9)]
-    assert [some[0] for some in many] == ["one"] * 9
-    assert len(os.listdir("/proc/self/fd")) == before  # of thousands of shards none may stay open
+
+
+def test_lines_keep_no_file_open(tmp_path):
+    """An index may have thousands of shards."""
+    (tmp_path / "text").write_text("one\n")
+    open_files = len(os.listdir("/proc/self/fd"))
+    texts = [Lines(tmp_path / "text") for _ in range(9)]
+    assert [text[0] for text in texts] == ["one"] * 9
+    assert len(os.listdir("/proc/self/fd")) == open_files
 
 
 @pytest.mark.parametrize("packed", ["", ".gz", ".xz"])
-def test_a_line_without_an_end_is_not_read(tmp_path, packed, monkeypatch):
-    """No more of it is unpacked than a line may have."""
-    path, record = tmp_path / f"text{packed}", 2**25
+def test_an_endless_line_is_refused_without_being_read_whole(tmp_path, packed, monkeypatch):
+    path = tmp_path / f"text{packed}"
+    record = 2**25
     monkeypatch.setattr(lines, "RECORD_BYTES", record)
     with atomic_write(path) as stream:
         stream.write("one\n")
@@ -164,11 +192,12 @@ def test_a_line_without_an_end_is_not_read(tmp_path, packed, monkeypatch):
             list(read(path))
         assert tracemalloc.get_traced_memory()[1] < 2.5 * record
         tracemalloc.stop()
-    with pytest.raises(InputError, match="line 2: "):
-        Lines(tmp_path / "text") if not packed else list(read_lines(path))
+    if not packed:
+        with pytest.raises(InputError, match="line 2: "):
+            Lines(path)
 
 
-def test_a_line_of_just_the_length_is_read(tmp_path):
+def test_the_longest_allowed_line_is_read_and_a_longer_one_refused(tmp_path):
     (tmp_path / "text").write_bytes(b"a" * (SENTENCE_BYTES - 1) + b"\n")
     assert [len(line) for line in read_lines(tmp_path / "text")] == [SENTENCE_BYTES - 1]
     (tmp_path / "text").write_bytes(b"a" * SENTENCE_BYTES + b"\n")
@@ -185,10 +214,11 @@ def test_a_line_of_any_number_of_words_is_read(tmp_path, words):
     assert sum(1 for _ in read_parallel(tmp_path / "text", tmp_path / "text")) == 3
 
 
-def test_what_is_no_file(tmp_path, monkeypatch):
+def test_a_folder_and_a_closed_standard_input_are_refused(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=re.escape(str(tmp_path))):
         list(read_lines(tmp_path))
-    monkeypatch.setattr(sys, "stdin", None)  # as Python has it where standard input is closed
+    # This is what Python does if standard input is closed.
+    monkeypatch.setattr(sys, "stdin", None)
     with pytest.raises(InputError, match=r"^-: "):
         list(read_lines("-"))
 
@@ -196,24 +226,24 @@ def test_what_is_no_file(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "line",
     [
-        *(
-            "",
-            " ",
-            "\u200b",
-            "\u200e",
-            "\u200f \u061c",
-            "\u200c",
-            "▁",
-            chr(0xD800),
-            "\ufffd",
-            "\u00ad",
-            "\u2800",
-            "\u3164",
-        ),
-        *("a", "👍", "."),
+        "",
+        " ",
+        "\u200b",
+        "\u200e",
+        "\u200f \u061c",
+        "\u200c",
+        "▁",
+        chr(0xD800),
+        "\ufffd",
+        "\u00ad",
+        "\u2800",
+        "\u3164",
+        "a",
+        "👍",
+        ".",
     ],
 )
-def test_a_blank_line_has_no_pieces(packaged, line):
+def test_a_line_is_blank_if_it_has_no_pieces(packaged, line):
     _, lengths = packaged.tokenizer.encode_flat([line])
     assert is_blank(line) == (lengths[0] == 0)
 
@@ -227,7 +257,7 @@ def test_mark_up_is_not_read_as_sentences(tmp_path, name):
         list(read_lines(tmp_path / name))
 
 
-def test_ends_of_lines_as_of_old_macs_are_not_one_line(tmp_path):
+def test_a_text_with_only_carriage_returns_as_ends_of_lines_is_refused(tmp_path):
     for content, expected in (
         (b"a\r", ["a"]),
         (b"a\rb\n", ["a\rb"]),
@@ -241,6 +271,6 @@ def test_ends_of_lines_as_of_old_macs_are_not_one_line(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a.tmx", "a.po", "a.jsonl.gz", "a.ndjson", "a.XLF"])
-def test_files_of_pairs_are_for_prepare(tmp_path, name):
+def test_the_error_for_a_file_of_pairs_names_lxsr_prepare(tmp_path, name):
     with pytest.raises(InputError, match="lxsr prepare"):
         next(read_lines(tmp_path / name))

@@ -22,7 +22,7 @@ from fairseq_lxsr.files.locks import (
 )
 from fairseq_lxsr.files.open import PACKAGE
 
-HOLD = """
+HOLDER = """
 import sys, time
 from fairseq_lxsr.files.locks import locked
 with locked(sys.argv[1], "the folder"):
@@ -31,11 +31,10 @@ with locked(sys.argv[1], "the folder"):
 """
 
 
-def test_a_lock_says_who_holds_it_and_ends_with_its_process(tmp_path):
+def test_the_holder_of_a_lock_is_named_and_its_lock_ends_with_its_process(tmp_path):
     path = tmp_path / "new" / "lock"
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLD, path], stdout=subprocess.PIPE, text=True
-    ) as holder:
+    command = [sys.executable, "-c", HOLDER, path]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout.readline() == "held\n"
         expected = rf"the folder: .*\(process {holder.pid} on {socket.gethostname()}\)"
         with pytest.raises(InputError, match=expected), locked(path, "the folder"):
@@ -50,26 +49,29 @@ def test_a_lock_says_who_holds_it_and_ends_with_its_process(tmp_path):
     assert not path.exists()
 
 
-def test_a_work_folder_is_locked_but_for_child_processes_and_goes_if_it_is_new_and_empty(
-    tmp_path, monkeypatch
-):
-    folder = tmp_path / "new" / "work"
+def test_a_work_folder_is_locked_except_for_child_processes(tmp_path, monkeypatch):
+    folder = tmp_path / "work"
     with locked_work_folder(folder) as descriptors:
         assert len(descriptors) == 1
         with pytest.raises(InputError, match=str(folder)), locked_work_folder(folder):
             pass
         monkeypatch.setattr(os, "environ", lock_environment(folder))
-        with locked_work_folder(folder) as shared:
-            assert list(shared) == []
-        with locked_work_folder(tmp_path / "other") as others:
-            assert len(others) == 1
+        with locked_work_folder(folder) as descriptors_of_child:
+            assert list(descriptors_of_child) == []
+        with locked_work_folder(tmp_path / "other") as descriptors_of_other:
+            assert len(descriptors_of_other) == 1
+
+
+def test_a_new_work_folder_is_removed_if_it_stays_empty(tmp_path):
+    with locked_work_folder(tmp_path / "new" / "work"):
+        pass
     assert list(tmp_path.iterdir()) == []
     with locked_work_folder(tmp_path / "used"):
         (tmp_path / "used" / "file").touch()
     assert [path.name for path in (tmp_path / "used").iterdir()] == ["file"]
 
 
-def test_a_patient_process_waits_for_the_end_of_the_holder(tmp_path):
+def test_a_process_with_patience_waits_for_the_lock(tmp_path):
     def take():
         with locked(tmp_path / "lock", "x", patience=60):
             return "taken"
@@ -102,30 +104,30 @@ def test_a_forked_process_does_not_hold_the_lock(tmp_path):
         os.waitpid(child, 0)
 
 
-def test_a_lock_whose_file_was_removed_meanwhile_is_taken_anew(tmp_path, monkeypatch):
-    """Between opening the file and taking the lock its holder may have ended, which removes the
-    file.
-    """
-    path, taken = tmp_path / "lock", []
+def test_a_lock_whose_file_has_been_removed_is_taken_again(tmp_path, monkeypatch):
+    """The holder may end, and remove the file, after another process has opened it."""
+    path = tmp_path / "lock"
+    calls = []
     flock = fcntl.flock
 
-    def remove_first(lock, how):
-        if not taken:
+    def remove_first(descriptor, operation):
+        if not calls:
             path.unlink()
-        taken.append(lock)
-        flock(lock, how)
+        calls.append(descriptor)
+        flock(descriptor, operation)
 
     monkeypatch.setattr(fcntl, "flock", remove_first)
     with locked(path, "x"), pytest.raises(InputError), locked(path, "x"):
         pass
-    assert len(taken) >= 3
+    assert len(calls) >= 3
 
 
 @pytest.mark.parametrize(
     "content", [b"notes", b"process 12 on host\nnotes", b"process on host", b"x" * 10**6]
 )
-def test_a_file_that_is_no_lock_is_not_touched(tmp_path, content):
-    path, linked = tmp_path / "x.lock", tmp_path / "link.lock"
+def test_a_file_that_is_not_a_lock_is_not_changed(tmp_path, content):
+    path = tmp_path / "x.lock"
+    linked = tmp_path / "link.lock"
     path.write_bytes(content)
     linked.symlink_to(path)
     with (
@@ -141,17 +143,15 @@ def test_a_file_that_is_no_lock_is_not_touched(tmp_path, content):
 
 def test_a_lock_of_a_killed_process_is_taken(tmp_path):
     path = tmp_path / "lock"
-    for left in ("", "process 12 on some-host.example"):
-        path.write_text(left)
+    for content in ("", "process 12 on some-host.example"):
+        path.write_text(content)
         with locked(path, "x"):
             assert path.read_text().startswith(f"process {os.getpid()} on ")
         assert not path.exists()
 
 
 def status_of_fork(action) -> int:
-    """Exit status of a fork that runs `action`: 0 when it returns, that of SIGALRM when it takes
-    ten seconds.
-    """
+    """Exit status of a fork that runs `action`: 0 if it returns, that of SIGALRM after ten seconds."""
     child = os.fork()
     if not child:
         signal.alarm(10)
@@ -163,56 +163,62 @@ def status_of_fork(action) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def use(lock: ThreadLock, expected: list, found: list) -> None:
+def assert_rows(lock: ThreadLock, rows: list, expected: list) -> None:
     with lock:
-        assert found == expected
+        assert rows == expected
 
 
-def test_a_lock_of_threads_is_free_in_a_fork_and_what_it_protects_is_made_anew():
-    entered, over, table = threading.Event(), threading.Event(), [1, 2]
-    held, free = ThreadLock(table.clear), ThreadLock(table.clear)
+def test_a_held_lock_of_threads_is_free_in_a_fork_and_its_data_reset():
+    rows = [1, 2]
+    held = ThreadLock(rows.clear)
+    free = ThreadLock(rows.clear)
+    is_held = threading.Event()
+    is_over = threading.Event()
 
     def hold():
         with held:
-            entered.set()
-            over.wait(60)
+            is_held.set()
+            is_over.wait(60)
 
     thread = threading.Thread(target=hold)
     thread.start()
     try:
-        entered.wait(60)
-        assert status_of_fork(lambda: use(held, [], table)) == 0
-        assert table == [1, 2]
+        is_held.wait(60)
+        assert status_of_fork(lambda: assert_rows(held, rows, [])) == 0
+        assert rows == [1, 2]
     finally:
-        over.set()
+        is_over.set()
         thread.join()
-    assert status_of_fork(lambda: use(held, [1, 2], table)) == 0  # nobody held it
-    assert status_of_fork(lambda: use(free, [1, 2], table)) == 0
+    # Data of a lock that nobody holds are kept.
+    assert status_of_fork(lambda: assert_rows(held, rows, [1, 2])) == 0
+    assert status_of_fork(lambda: assert_rows(free, rows, [1, 2])) == 0
 
 
 def test_a_fork_waits_for_the_end_of_blocks_of_other_threads():
-    waits, entered, left = ForksWait(), threading.Event(), []
+    waits = ForksWait()
+    is_inside = threading.Event()
+    finished_blocks = []
 
     def stay():
         with waits:
-            entered.set()
+            is_inside.set()
             time.sleep(0.3)
-            left.append(1)
+            finished_blocks.append(1)
 
-    def enter_again():
+    def enter():
         with waits:
-            assert left == [1]
+            assert finished_blocks == [1]
 
     thread = threading.Thread(target=stay)
     thread.start()
-    entered.wait(60)
-    assert status_of_fork(enter_again) == 0
-    assert left == [1]
+    is_inside.wait(60)
+    assert status_of_fork(enter) == 0
+    assert finished_blocks == [1]
     thread.join()
-    enter_again()
+    enter()
 
 
-def test_a_fork_does_not_wait_for_ever():
+def test_a_fork_waits_for_a_limited_time():
     waits = ForksWait(longest_wait=0.1)
     with waits:
         assert status_of_fork(waits.__enter__) == 0
@@ -220,22 +226,22 @@ def test_a_fork_does_not_wait_for_ever():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["lxsr-static", "laser"])
-def test_forks_of_a_process_whose_threads_encode_encode_too(model, tmp_path):
-    """Caches of words, copies of the network and the threads of torch are used by both."""
+def test_a_fork_can_encode_while_threads_of_its_parent_encode(model, tmp_path):
+    """They share caches of words, copies of the network and the threads of torch."""
     if model == "laser":
         model = small_model.write_folder(tmp_path / "model", "laser")
     code = FORKS.format(model=str(model))
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=os.environ | {"OMP_NUM_THREADS": "2"}, timeout=300
-    )
-    assert done.returncode == 0
+    environment = os.environ | {"OMP_NUM_THREADS": "2"}
+    result = subprocess.run([sys.executable, "-c", code], env=environment, timeout=300)
+    assert result.returncode == 0
 
 
 FORKS = """
 import os, signal, threading
 from fairseq_lxsr import SentenceEncoder
 
-encoder, over = SentenceEncoder.from_pretrained({model!r}), threading.Event()
+encoder = SentenceEncoder.from_pretrained({model!r})
+over = threading.Event()
 texts = [f"sentence {{row}} of words {{row * 7}}" for row in range(200)]
 expected = encoder.encode(texts[:20])
 
@@ -259,8 +265,8 @@ os._exit(0)
 """
 
 
-def test_every_lock_of_threads_survives_a_fork():
-    plain = re.compile(r"(?<!asyncio\.)\b(Lock|RLock|Condition|Semaphore)\(")
-    files = [path for path in PACKAGE.rglob("*.py") if path.name != "locks.py"]
-    assert [path.name for path in files if plain.search(path.read_text(encoding="utf-8"))] == []
-    assert plain.search((PACKAGE / "files" / "locks.py").read_text(encoding="utf-8"))
+def test_the_package_uses_only_locks_that_survive_a_fork():
+    plain_lock = re.compile(r"(?<!asyncio\.)\b(Lock|RLock|Condition|Semaphore)\(")
+    for path in PACKAGE.rglob("*.py"):
+        has_plain_lock = plain_lock.search(path.read_text(encoding="utf-8")) is not None
+        assert has_plain_lock == (path == PACKAGE / "files" / "locks.py"), path

@@ -1,6 +1,4 @@
-"""Every kind of file that is read back, damaged in every way: it is read, or refused in one line;
-nothing else.
-"""
+"""Files that the package has written are read or refused in one line, whatever their damage."""
 
 import contextlib
 import json
@@ -24,25 +22,24 @@ from fairseq_lxsr.report.training_log import read_log
 from fairseq_lxsr.search import CorpusIndex
 from fairseq_lxsr.search.resumable import Rows, resumable_array
 
-pytestmark = pytest.mark.filterwarnings("error")  # a warning of numpy is no line for people
+# Warnings of numpy would not help users.
+pytestmark = pytest.mark.filterwarnings("error")
 hypothesis = pytest.importorskip("hypothesis")
 from odd_files import odd_bytes, odd_json  # noqa: E402 (needs hypothesis)
 
 OPTIONS = {"max_examples": 30, "deadline": None, "derandomize": True, "database": None}
 bounded = hypothesis.settings(**OPTIONS, suppress_health_check=list(hypothesis.HealthCheck))
-LINES = [f"line {i}" for i in range(25)]
-LAYOUT, SETTINGS = Layout("npy", "float32", 3), {"model": "m", "shard": None}
-SCORES = [
-    Score(
-        "xsr",
-        task,
-        {"P@1": 50.0},
-        {"metric": "nn", "k": 4, "model": "m"},
-        {"P@1": Outcomes([1, 0, 1], of)},
-        "0.1",
-    )
-    for task, of in (("en->fr", None), ("fr->en", [1, 2, 1.5]))
-]
+LINES = [f"line {number}" for number in range(25)]
+LAYOUT = Layout("npy", "float32", 3)
+SETTINGS = {"model": "m", "shard": None}
+
+
+def score(task: str, weights: list[float] | None) -> Score:
+    settings = {"metric": "nn", "k": 4, "model": "m"}
+    return Score("xsr", task, {"P@1": 50.0}, settings, {"P@1": Outcomes([1, 0, 1], weights)}, "0.1")
+
+
+SCORES = [score("en->fr", None), score("fr->en", [1, 2, 1.5])]
 LOG = """2026-11-21 | INFO | train_inner | {"epoch": 1, "loss": "14.1", "sim": "0.0006", "num_updates": "50"}
 2026-11-21 | INFO | valid | {"epoch": 1, "valid_loss": "8.8", "valid_accuracy": "0.97", "valid_num_updates": "60"}
 2026-11-21 | INFO | train_inner | epoch 001:     50 / 270 loss=14.1, sim=0.0006, num_updates=50, wall=457
@@ -52,7 +49,7 @@ refused = partial(contextlib.suppress, InputError)
 
 
 def odd(test):
-    """Run it with many draws of `data`."""
+    """Run a test with many draws of `data`."""
     return bounded(hypothesis.given(data=hypothesis.strategies.data())(test))
 
 
@@ -70,30 +67,28 @@ def _small():
 
 
 def encode(window: list[str], counts: Counter) -> np.ndarray:
-    return np.array([1 + int(line.split()[1]) for line in window], dtype=np.float32)[:, None] * [
-        1,
-        2,
-        -1,
-    ]
+    numbers = [1 + int(line.split()[1]) for line in window]
+    return np.array(numbers, dtype=np.float32)[:, None] * [1, 2, -1]
 
 
 @odd
-def test_scores(folder, data):
+def test_damaged_scores_are_read_or_refused(folder, data):
     path = folder / "s.jsonl"
     documents = [score.as_dict() for score in SCORES]
     path.write_bytes(b"\n".join(data.draw(odd_json(document)) for document in documents))
     with refused():
-        found = read_scores(path)
-        page.write_report(folder / "r.html", "title", [], found, [])
-        for pair in ((found, SCORES), (SCORES, found)):
-            with refused():
-                compare(*pair, draws=100)
+        scores = read_scores(path)
+        page.write_report(folder / "r.html", "title", [], scores, [])
+        with refused():
+            compare(scores, SCORES, draws=100)
+        with refused():
+            compare(SCORES, scores, draws=100)
     with refused():
         append_scores(path, SCORES)
 
 
 @odd
-def test_training_logs(folder, data):
+def test_damaged_training_logs_are_read_or_refused(folder, data):
     line = data.draw(odd_json({"loss": "14.1", "num_updates": "50", "valid_num_updates": 7.0}))
     path = folder / "train.log"
     path.write_bytes(data.draw(odd_bytes(LOG.encode())) + b"\nINFO | " + line + b"\n")
@@ -103,51 +98,53 @@ def test_training_logs(folder, data):
 
 
 @odd
-def test_what_an_interrupted_run_left(folder, data):
-    """Rows, record and description of `lxsr embed`, each spoilt."""
+def test_damaged_embeddings_of_an_interrupted_run_are_resumed_or_refused(folder, data):
     output = folder / "x.npy"
     for path in folder.glob("x.npy*"):
         path.unlink()
 
-    def interrupted(window, counts):
+    def encode_or_stop(window, counts):
         if window[0] == LINES[20]:
             raise ZeroDivisionError
         return encode(window, counts)
 
     if data.draw(hypothesis.strategies.booleans()):
         with contextlib.suppress(ZeroDivisionError):
-            embed_lines(LINES, interrupted, output, LAYOUT, SETTINGS)
+            embed_lines(LINES, encode_or_stop, output, LAYOUT, SETTINGS)
         names = ("x.npy.progress", "x.npy.partial")
     else:
         embed_lines(LINES, encode, output, LAYOUT, SETTINGS)
         names = ("x.npy.json", "x.npy")
     path = folder / data.draw(hypothesis.strategies.sampled_from(sorted(names)))
-    spoil(path, data)
+    damage(path, data)
     with refused():
-        index = embed_lines(LINES, encode, output, LAYOUT, SETTINGS, resume=True)
-        assert f"{index['count']:,} {index['empty']:,} {index['long']:,}"
+        description = embed_lines(LINES, encode, output, LAYOUT, SETTINGS, resume=True)
+        # They can be formatted as numbers.
+        assert f"{description['count']:,} {description['empty']:,} {description['long']:,}"
         assert np.load(output).shape == (25, 3)
 
 
-def spoil(path: Path, data) -> None:
+def damage(path: Path, data) -> None:
     content = path.read_bytes()
-    is_json = path.suffix in (".json", ".progress")
-    path.write_bytes(data.draw(odd_json(json.loads(content)) if is_json else odd_bytes(content)))
+    if path.suffix in (".json", ".progress"):
+        path.write_bytes(data.draw(odd_json(json.loads(content))))
+    else:
+        path.write_bytes(data.draw(odd_bytes(content)))
 
 
 @odd
-def test_arrays_of_a_work_folder(folder, data):
+def test_damaged_arrays_of_a_work_folder_are_computed_again(folder, data):
     rows = Rows((25, 3), np.float32, {"k": 4, "source": {"text": "x", "model": "m"}})
     array = folder / "rows.npy"
     for path in folder.glob("rows.npy*"):
         path.unlink()
     resumable_array(array, rows, lambda start, stop: 1, block=10)
-    spoil(data.draw(hypothesis.strategies.sampled_from([array, folder / "rows.npy.json"])), data)
+    damage(data.draw(hypothesis.strategies.sampled_from([array, folder / "rows.npy.json"])), data)
     assert resumable_array(array, rows, lambda start, stop: 1, block=10).shape == (25, 3)
 
 
 @odd
-def test_stored_embeddings(folder, data):
+def test_damaged_stored_embeddings_are_read_or_refused(folder, data):
     kind = data.draw(hypothesis.strategies.sampled_from(["npy", "raw"]))
     stored = folder / "stored"
     stored.mkdir(exist_ok=True)
@@ -156,7 +153,7 @@ def test_stored_embeddings(folder, data):
     embed_lines(LINES, encode, stored / f"text.{kind}", Layout(kind, "float32", 3), {"model": "m"})
     if data.draw(hypothesis.strategies.booleans()):
         (stored / f"text.{kind}.json").unlink()
-    spoil(data.draw(hypothesis.strategies.sampled_from(sorted(stored.iterdir()))), data)
+    damage(data.draw(hypothesis.strategies.sampled_from(sorted(stored.iterdir()))), data)
     encoder = StoredEmbeddings(stored, raw_width=3)
     assert encoder.fingerprint
     with refused():
@@ -164,15 +161,24 @@ def test_stored_embeddings(folder, data):
 
 
 ODD_ARRAYS = [
-    *(np.zeros(shape) for shape in (25, (25, 3, 1), (0, 3), (25, 0), (25, 3))),
-    *(np.ones((25, 3), dtype=dtype) for dtype in (int, complex, [("a", "f4")])),
-    *(np.full((25, 3), value) for value in ("x", np.nan, 1e300, None)),
+    np.zeros(25),
+    np.zeros((25, 3, 1)),
+    np.zeros((0, 3)),
+    np.zeros((25, 0)),
+    np.zeros((25, 3)),
+    np.ones((25, 3), dtype=int),
+    np.ones((25, 3), dtype=complex),
+    np.ones((25, 3), dtype=[("a", "f4")]),
+    np.full((25, 3), "x"),
+    np.full((25, 3), np.nan),
+    np.full((25, 3), 1e300),
+    np.full((25, 3), None),
     np.array(7.0),
 ]
 
 
 @pytest.mark.parametrize("array", ODD_ARRAYS, ids=lambda array: f"{array.dtype}-{array.shape}")
-def test_arrays_of_another_type_or_shape(tmp_path, array):
+def test_arrays_with_a_wrong_type_shape_or_value_are_refused(tmp_path, array):
     np.save(tmp_path / "text.npy", array)
     with pytest.raises(InputError, match=r"text"):
         embed(StoredEmbeddings(tmp_path), Text(LINES, "en", "text"))
@@ -180,51 +186,54 @@ def test_arrays_of_another_type_or_shape(tmp_path, array):
 
 @pytest.fixture(scope="module")
 def index(folder):
-    return CorpusIndex.build(
-        folder / "index", LINES, partial(encode, counts=Counter()), "model", plain=True
-    ).folder
+    encode_window = partial(encode, counts=Counter())
+    return CorpusIndex.build(folder / "index", LINES, encode_window, "model", plain=True).folder
 
 
 @pytest.mark.parametrize("rehashed", [True, False])
 @odd
-def test_an_index(folder, index, data, rehashed):
-    """Its files spoilt, also where index.json says that they are right."""
-    spoilt = folder / "spoilt"
-    shutil.rmtree(spoilt, ignore_errors=True)
-    shutil.copytree(index, spoilt)
-    names = ["index.json", *(f"segment-0/{path.name}" for path in (spoilt / "segment-0").iterdir())]
-    path = spoilt / data.draw(hypothesis.strategies.sampled_from(sorted(names)))
+def test_a_damaged_index_is_searched_or_refused(folder, index, data, rehashed):
+    """Also if index.json has the checksum of the damaged file."""
+    copy = folder / "copy"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(index, copy)
+    names = ["index.json"]
+    names += [f"segment-0/{path.name}" for path in (copy / "segment-0").iterdir()]
+    path = copy / data.draw(hypothesis.strategies.sampled_from(sorted(names)))
     if rehashed and path.name == "index.faiss":
-        return  # faiss reads what is in its files
-    spoil(path, data)
+        # faiss does not check its files.
+        return
+    damage(path, data)
     if rehashed and path.name != "index.json":
-        config = parse_json((spoilt / "index.json").read_text())
+        config = parse_json((copy / "index.json").read_text())
         config["segments"][0]["files"][path.name] = sha256(path)
-        (spoilt / "index.json").write_text(json.dumps(config))
+        (copy / "index.json").write_text(json.dumps(config))
     with refused():
-        found = CorpusIndex.load(spoilt)
-        Path(found.config["model_folder"])
-        found.search(LINES[:3], partial(encode, counts=Counter()), 2)
+        corpus_index = CorpusIndex.load(copy)
+        # The name of the model must be a path.
+        Path(corpus_index.config["model_folder"])
+        corpus_index.search(LINES[:3], partial(encode, counts=Counter()), 2)
 
 
 @odd
-def test_word_vectors(folder, data):
-    words = (
-        "3 2\n" if data.draw(hypothesis.strategies.booleans()) else ""
-    ) + "line 1 2\n0 3 4\nä -1e9 0.5\n"
+def test_damaged_word_vectors_are_read_or_refused(folder, data):
+    content = "line 1 2\n0 3 4\nä -1e9 0.5\n"
+    has_header = data.draw(hypothesis.strategies.booleans())
+    if has_header:
+        content = "3 2\n" + content
     path = folder / "w.vec"
-    path.write_bytes(data.draw(odd_bytes(words.encode())))
+    path.write_bytes(data.draw(odd_bytes(content.encode())))
     with refused():
         embed(WordVectors(path), Text(LINES, "en", "text"))
 
 
-DEEP = 200_000
+DEPTH = 200_000
 
 
 @pytest.mark.parametrize(
-    "content", ["[" * DEEP + "]" * DEEP, '{"counts":' * DEEP + "1" + "}" * DEEP], ids=["[", "{"]
+    "content", ["[" * DEPTH + "]" * DEPTH, '{"counts":' * DEPTH + "1" + "}" * DEPTH], ids=["[", "{"]
 )
-def test_lists_in_lists_without_end(tmp_path, content):
+def test_deeply_nested_json_is_refused(tmp_path, content):
     for name in ("s.jsonl", "train.log", "x.npy.progress", "text.npy.json"):
         (tmp_path / name).write_text(content)
     (tmp_path / "x.npy.partial").touch()
@@ -239,7 +248,7 @@ def test_lists_in_lists_without_end(tmp_path, content):
 
 
 @pytest.mark.parametrize("count", ["nan", "inf", "-1", "1.5", "1e300"])
-def test_updates_are_whole_numbers(tmp_path, count):
+def test_a_number_of_updates_that_is_not_a_whole_number_is_refused(tmp_path, count):
     (tmp_path / "train.log").write_text(f'{LOG}x | {{"loss": "1", "num_updates": "{count}"}}\n')
     with pytest.raises(InputError, match=r"train\.log, line 5: num_updates "):
         read_log(tmp_path / "train.log")

@@ -30,7 +30,7 @@ class Logger:
 
 
 @pytest.mark.parametrize("stream", [Logger(), None])
-def test_standard_error_that_is_no_stream_has_lines_or_nothing(clock, monkeypatch, stream):
+def test_progress_works_if_standard_error_is_not_a_stream(clock, monkeypatch, stream):
     monkeypatch.setattr(sys, "stderr", stream)
     with Progress(total=20, desc="score", unit=" pairs", disable=None) as bar:
         for _ in range(20):
@@ -46,7 +46,7 @@ def test_standard_error_that_is_no_stream_has_lines_or_nothing(clock, monkeypatc
 
 @pytest.fixture
 def clock(monkeypatch):
-    """The time, which the test moves on: [seconds]."""
+    """The time in seconds, as a list with one number that the test increases."""
     now = [1000.0]
     monkeypatch.setattr("tqdm.std.time", lambda: now[0])
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
@@ -65,35 +65,36 @@ def clock(monkeypatch):
         (7799, "2 h 10 min"),
     ],
 )
-def test_times_are_short(seconds, expected):
+def test_durations_are_rounded(seconds, expected):
     assert duration(seconds) == expected
 
 
-@pytest.mark.parametrize("whole", [True, False])
-def test_without_a_terminal_a_line_comes_after_ten_seconds_and_then_each_minute(
-    clock, capsys, whole
+@pytest.mark.parametrize("is_iterated", [True, False])
+def test_without_a_terminal_a_line_is_written_after_ten_seconds_and_then_each_minute(
+    clock, capsys, is_iterated
 ):
     def work():
         for item in range(200):
             clock[0] += 1
             yield item
 
-    if whole:
+    if is_iterated:
         assert list(Progress(work(), total=200, desc="score", unit=" pairs")) == list(range(200))
     else:
         with Progress(total=200, desc="score", unit=" pairs", disable=None) as bar:
             for _ in work():
                 bar.update(1)
-    said = capsys.readouterr().err
-    expected = [
-        f"score: {done} of 200 pairs, 1/s, {duration(200 - done)} left"
-        for done in (10, 70, 130, 190)
+    messages = capsys.readouterr().err
+    assert messages.splitlines() == [
+        "score: 10 of 200 pairs, 1/s, 3 min left",
+        "score: 70 of 200 pairs, 1/s, 2 min left",
+        "score: 130 of 200 pairs, 1/s, 70 s left",
+        "score: 190 of 200 pairs, 1/s, 10 s left",
     ]
-    assert said.splitlines() == expected
-    assert not {"\r", "\x1b"} & set(said)
+    assert not {"\r", "\x1b"} & set(messages)
 
 
-def test_short_work_says_nothing_and_so_does_what_is_not_to_be_shown(clock, capsys):
+def test_short_work_and_disabled_progress_write_nothing(clock, capsys):
     for seconds, disable in ((9, None), (900, True)):
         with Progress(total=1, disable=disable) as bar:
             clock[0] += seconds
@@ -101,14 +102,18 @@ def test_short_work_says_nothing_and_so_does_what_is_not_to_be_shown(clock, caps
     assert capsys.readouterr().err == ""
 
 
-def test_what_has_no_end_has_no_time_left_and_what_goes_on_counts_what_it_does(clock, capsys):
-    for options in ({}, {"total": 1000, "initial": 500}):
-        with Progress(desc="rows", unit=" rows", **options) as bar:
-            clock[0] += 20
-            bar.update(100)
-    assert (
-        capsys.readouterr().err == "rows: 100 rows, 5/s\nrows: 600 of 1,000 rows, 5/s, 80 s left\n"
-    )
+def test_work_without_a_total_has_no_time_left(clock, capsys):
+    with Progress(desc="rows", unit=" rows") as bar:
+        clock[0] += 20
+        bar.update(100)
+    assert capsys.readouterr().err == "rows: 100 rows, 5/s\n"
+
+
+def test_resumed_work_is_not_counted_as_speed(clock, capsys):
+    with Progress(desc="rows", unit=" rows", total=1000, initial=500) as bar:
+        clock[0] += 20
+        bar.update(100)
+    assert capsys.readouterr().err == "rows: 600 of 1,000 rows, 5/s, 80 s left\n"
 
 
 def test_a_terminal_has_the_bar_of_tqdm(monkeypatch):
@@ -132,7 +137,7 @@ def test_a_notebook_has_the_bar_of_tqdm_and_an_updated_line(monkeypatch):
     assert written.endswith("\ra state\r       \r")
 
 
-def test_a_line_of_a_terminal_is_written_over_and_cleared(monkeypatch, clock):
+def test_a_status_line_of_a_terminal_is_overwritten_and_cleared(monkeypatch, clock):
     monkeypatch.setattr(sys, "stderr", Terminal())
     monkeypatch.setenv("COLUMNS", "10")
     line = StatusLine()

@@ -1,4 +1,4 @@
-"""Files from archives: names and links that point elsewhere, bombs, and damage."""
+"""Archives with paths and links to other folders, decompression bombs, and damage."""
 
 import os
 import random
@@ -38,7 +38,7 @@ def test_links_and_devices_are_not_extracted(tmp_path, kind):
 
 
 @pytest.mark.parametrize("form", PACKERS)
-def test_a_bomb_is_refused(tmp_path, monkeypatch, form):
+def test_a_decompression_bomb_is_refused(tmp_path, monkeypatch, form):
     monkeypatch.setattr("fairseq_lxsr.files.unpack.FREE_BYTES", 1000)
     halves = (("a", b"\0" * 1_000_000), ("b", b"\0" * 1_000_000))
     (tmp_path / f"x.{form}").write_bytes(PACKERS[form](*halves))
@@ -47,8 +47,10 @@ def test_a_bomb_is_refused(tmp_path, monkeypatch, form):
     assert os.listdir(tmp_path) == [f"x.{form}"]
 
 
-def flipped(content: bytes, place: int) -> bytes:
-    return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+def flip_bit(content: bytes, position: int) -> bytes:
+    damaged = bytearray(content)
+    damaged[position] ^= 1
+    return bytes(damaged)
 
 
 @pytest.mark.parametrize(
@@ -56,13 +58,13 @@ def flipped(content: bytes, place: int) -> bytes:
     [
         ("cut.zip", zip_of(("wanted", NOISE))[:-30]),
         ("cut.tgz", tar_of(("wanted", NOISE))[:-20_000]),
-        ("flipped.zip", flipped(zip_of(("wanted", NOISE)), 20_000)),
-        ("flipped.tgz", flipped(tar_of(("wanted", NOISE)), 20_000)),
+        ("flipped.zip", flip_bit(zip_of(("wanted", NOISE)), 20_000)),
+        ("flipped.tgz", flip_bit(tar_of(("wanted", NOISE)), 20_000)),
         ("page.zip", b"<html>"),
         ("page.tgz", b"<html>"),
     ],
 )
-def test_a_damaged_archive_is_refused_and_leaves_nothing(tmp_path, name, content):
+def test_a_damaged_archive_is_refused_and_no_file_is_left(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=rf"/{name}: damaged") as caught:
         unpack(tmp_path / name, {"wanted": tmp_path / "out"})
@@ -70,7 +72,7 @@ def test_a_damaged_archive_is_refused_and_leaves_nothing(tmp_path, name, content
     assert os.listdir(tmp_path) == [name]
 
 
-def test_a_file_that_exists_is_kept(tmp_path):
+def test_an_existing_file_is_not_overwritten(tmp_path):
     (tmp_path / "x.tgz").write_bytes(tar_of(("a", TEXT), ("b", TEXT)))
     (tmp_path / "a").write_text("ours")
     unpack(tmp_path / "x.tgz", {"a": tmp_path / "a", "b": tmp_path / "b"})

@@ -8,6 +8,7 @@ import socket
 import stat
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ from fairseq_lxsr.files.write import (
 )
 
 
-def test_failed_write_leaves_the_old_file_or_folder_and_nothing_else(tmp_path):
+def test_a_failed_write_leaves_the_old_file(tmp_path):
     path = tmp_path / "scores.json"
     path.write_text("old")
     with pytest.raises(ZeroDivisionError), atomic_write(path) as stream:
@@ -31,7 +32,9 @@ def test_failed_write_leaves_the_old_file_or_folder_and_nothing_else(tmp_path):
         raise ZeroDivisionError
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
-    path.unlink()
+
+
+def test_a_failed_write_leaves_the_old_folder(tmp_path):
     write_folder(tmp_path / "model", "old")
     with pytest.raises(ZeroDivisionError), atomic_folder(tmp_path / "model", "marker") as work:
         (work / "marker").write_text("new")
@@ -48,42 +51,47 @@ def test_a_file_is_written_into_folders_that_do_not_exist(tmp_path):
     assert os.listdir(path.parent) == ["c.npy"]
 
 
-def test_folder_replaces_its_own_kind_only(tmp_path):
+def test_a_folder_replaces_only_a_folder_with_its_marker(tmp_path):
     for content in ("old", "new"):
         write_folder(tmp_path / "model", content)
     assert contents(tmp_path / "model") == {"new"}
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "file").write_text("mine")
-    with (
-        pytest.raises(InputError, match=r"other.*config\.json"),
-        atomic_folder(tmp_path / "other", "config.json"),
-    ):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "file").write_text("mine")
+    message = r"folder.*config\.json"
+    with pytest.raises(InputError, match=message), atomic_folder(folder, "config.json"):
         pass
-    with pytest.raises(InputError, match=r"other .*\bours\b.*\bfile\b"):
-        atomic_folder(tmp_path / "other", "file", sign="ours").__enter__()
-    (tmp_path / "other" / "file").write_text("ours")
-    with atomic_folder(tmp_path / "other", "file", sign="ours"):
+    with pytest.raises(InputError, match=r"folder .*\bours\b.*\bfile\b"):
+        atomic_folder(folder, "file", sign="ours").__enter__()
+    (folder / "file").write_text("ours")
+    with atomic_folder(folder, "file", sign="ours"):
         pass
-    assert list((tmp_path / "other").iterdir()) == []
+    assert list(folder.iterdir()) == []
 
 
-CHANGES = {"os.rename", "os.mkdir", "os.rmdir", "os.remove", "os.chmod", "open"}
+CHANGES = {"os.rename", "os.mkdir", "os.rmdir", "os.remove", "os.chmod"}
 
 
-def killed_before_change(number: int, action) -> bool:
+def is_change(event: str, arguments: tuple) -> bool:
+    """Whether an audit event of Python changes files."""
+    if event == "open":
+        flags = arguments[2]
+        return not isinstance(flags, int) or bool(flags & (os.O_WRONLY | os.O_RDWR))
+    return event in CHANGES
+
+
+def is_killed_before_change(number: int, action) -> bool:
     """Run `action` in a process that is killed just before its file change of this number, from 1.
 
-    Returns: whether it was killed; not where it makes fewer changes.
+    Returns:
+        Whether it was killed; it is not if it makes fewer changes.
     """
     child = os.fork()
     if not child:
-        seen = itertools.count(1)
+        counter = itertools.count(1)
 
         def watch(event, arguments):
-            reads = event == "open" and not (
-                isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
-            )
-            if event in CHANGES and not reads and next(seen) == number:
+            if is_change(event, arguments) and next(counter) == number:
                 os.kill(os.getpid(), signal.SIGKILL)
 
         sys.addaudithook(watch)
@@ -103,10 +111,8 @@ def contents(path) -> set[str]:
     return {(path / name).read_text() for name in ("marker", "data")}
 
 
-def test_a_planted_folder_is_not_restored(tmp_path):
-    """A link to a folder, and that of another user, under the name of a folder that is being
-    replaced.
-    """
+def test_links_and_folders_of_other_users_are_not_restored(tmp_path):
+    """They may have been planted under the name of a folder that is being replaced."""
     (tmp_path / "elsewhere").mkdir()
     planted = tmp_path / ".folder.host.1.old"
     planted.symlink_to(tmp_path / "elsewhere")
@@ -119,43 +125,46 @@ def test_a_planted_folder_is_not_restored(tmp_path):
         restore_folder(tmp_path / "folder")
         assert planted.is_dir()
         os.chown(planted, 0, -1)
-    restore_folder(tmp_path / "folder")  # our own
+    # A folder of the user is restored.
+    restore_folder(tmp_path / "folder")
     assert (tmp_path / "folder").is_dir()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="makes files of another user")
-def test_an_unfinished_file_of_another_user_is_not_gone_on_from(tmp_path):
-    for owner, is_left in ((0, True), (12345, False)):
+def test_an_unfinished_file_of_another_user_is_removed(tmp_path):
+    for owner, is_kept in ((0, True), (12345, False)):
         (tmp_path / "x.part").write_bytes(b"x")
         os.chown(tmp_path / "x.part", owner, -1)
         remove_planted(tmp_path / "x.part")
-        assert (tmp_path / "x.part").exists() == is_left
+        assert (tmp_path / "x.part").exists() == is_kept
 
 
 @pytest.mark.parametrize("reads_first", [True, False], ids=["then read", "then written"])
-def test_killed_before_any_change_a_folder_is_the_old_one_or_the_new_one(tmp_path, reads_first):
-    found = []
+def test_after_a_kill_at_any_moment_the_folder_is_the_old_or_the_new_one(tmp_path, reads_first):
+    texts = []
     for number in itertools.count(1):
         path = tmp_path / str(number) / "model"
         write_folder(path, "old")
-        killed = killed_before_change(number, lambda path=path: write_folder(path, "new"))
+        is_killed = is_killed_before_change(number, lambda path=path: write_folder(path, "new"))
         if reads_first:
             restore_folder(path)
-            found.append(*contents(path))
+            texts.append(*contents(path))
         with pytest.raises(ZeroDivisionError), atomic_folder(path, "marker"):
             raise ZeroDivisionError
         assert contents(path) <= {"old", "new"}
         write_folder(path, "newest")
         assert contents(path) == {"newest"}
         assert list(path.parent.iterdir()) == [path]
-        if not killed:
+        if not is_killed:
             break
     assert number > 8
-    assert found == sorted(found, reverse=True)
+    # Up to some change it is the old folder, and from there on the new one.
+    assert texts == sorted(texts, reverse=True)
 
 
-def test_a_reader_that_restores_the_old_folder_too_early_does_no_harm(tmp_path, monkeypatch):
-    path, replace = tmp_path / "model", os.replace
+def test_a_reader_that_restores_the_old_folder_during_a_write_does_no_harm(tmp_path, monkeypatch):
+    path = tmp_path / "model"
+    replace = os.replace
     write_folder(path, "old")
 
     def replace_then_restore(source, target):
@@ -170,8 +179,9 @@ def test_a_reader_that_restores_the_old_folder_too_early_does_no_harm(tmp_path, 
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_folder_that_cannot_take_its_place_leaves_the_old_one(tmp_path, monkeypatch):
-    path, replace = tmp_path / "model", os.replace
+def test_the_old_folder_is_kept_if_the_new_one_cannot_be_renamed(tmp_path, monkeypatch):
+    path = tmp_path / "model"
+    replace = os.replace
     write_folder(path, "old")
 
     def refuse(source, target):
@@ -188,7 +198,7 @@ def test_a_folder_that_cannot_take_its_place_leaves_the_old_one(tmp_path, monkey
 
 
 @pytest.mark.parametrize("name", [".", "", "..", "../model/../model", "../.."])
-def test_the_current_folder_is_not_replaced(tmp_path, monkeypatch, name):
+def test_the_working_directory_is_not_replaced(tmp_path, monkeypatch, name):
     write_folder(tmp_path / "model", "old")
     monkeypatch.chdir(tmp_path / "model")
     with pytest.raises(InputError, match="working directory"):
@@ -199,23 +209,31 @@ def test_the_current_folder_is_not_replaced(tmp_path, monkeypatch, name):
     assert contents(tmp_path / "other") == {"new"}
 
 
-def test_what_a_killed_process_left_is_removed(tmp_path):
-    script = (
-        "import os, signal, sys\nfrom fairseq_lxsr.files.write import atomic_folder, atomic_write\n"
-        "with atomic_write(sys.argv[1] + '/file'), atomic_folder(sys.argv[1] + '/folder', "
-        "'marker') as work:\n"
-        "    (work / 'x').write_text('x')\n    os.kill(os.getpid(), signal.SIGKILL)\n"
-    )
-    subprocess.run([sys.executable, "-c", script, str(tmp_path)], timeout=60)
-    assert len(list(tmp_path.iterdir())) == 3  # with the lock of the folder
-    assert not any((tmp_path / name).exists() for name in ("file", "folder"))
+def test_temporary_files_of_a_killed_process_are_removed_by_the_next_write(tmp_path):
+    script = """
+        import os, signal, sys
+        from fairseq_lxsr.files.write import atomic_folder, atomic_write
+
+        with atomic_write(sys.argv[1] + "/file"):
+            with atomic_folder(sys.argv[1] + "/folder", "marker") as work:
+                (work / "x").write_text("x")
+                os.kill(os.getpid(), signal.SIGKILL)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script), str(tmp_path)]
+    subprocess.run(command, timeout=60)
+    # A temporary file and folder, and the lock of the folder.
+    assert len(list(tmp_path.iterdir())) == 3
+    assert not (tmp_path / "file").exists()
+    assert not (tmp_path / "folder").exists()
+
     with atomic_write(tmp_path / "file") as stream, atomic_write(tmp_path / "file2"):
         stream.write("whole")
         with atomic_folder(tmp_path / "folder", "marker") as work:
             (work / "marker").touch()
+
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "file2", "folder"]
     (tmp_path / "plain").write_text("x")
-    assert (tmp_path / "file").stat().st_mode == (tmp_path / "plain").stat().st_mode
+    assert mode(tmp_path / "file") == mode(tmp_path / "plain")
 
 
 @pytest.mark.parametrize(
@@ -228,8 +246,8 @@ def test_what_a_killed_process_left_is_removed(tmp_path):
         (".indexes.container1.1.abc.old", False, False),
     ],
 )
-def test_an_old_folder_of_another_host_does_not_come_back(tmp_path, hidden, unfinished, is_removed):
-    """One that may be the only copy of `index.de` stays."""
+def test_old_folders_of_other_hosts_are_removed(tmp_path, hidden, unfinished, is_removed):
+    """A folder that may be the only copy of `index.de` is kept."""
     old = tmp_path / hidden
     with atomic_folder(tmp_path / "index"):
         pass
@@ -248,10 +266,10 @@ def test_an_old_folder_of_another_host_does_not_come_back(tmp_path, hidden, unfi
 @pytest.mark.parametrize(
     "use", [atomic_write, atomic_folder, lambda path: locked(path.with_name("lock"), path)]
 )
-def test_a_path_without_permission_is_the_one_that_was_given(tmp_path, monkeypatch, use):
-    """The names of temporary files and of locks say nothing."""
+def test_the_error_for_a_missing_permission_names_the_given_path(tmp_path, monkeypatch, use):
+    """The names of temporary files and of locks would not help users."""
 
-    def refuse(path, *others, **options):
+    def refuse(path, *arguments, **options):
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
     for name in ("open", "mkdir"):
@@ -273,14 +291,21 @@ def mode(path) -> int:
 
 
 @pytest.mark.parametrize("value", [0o600, 0o640, 0o664, 0o444])
-def test_what_replaces_a_file_or_folder_has_its_mode_from_the_beginning(tmp_path, value):
-    path, folder = tmp_path / "file", tmp_path / "folder"
+def test_a_new_file_has_the_mode_of_the_old_one_from_the_beginning(tmp_path, value):
+    path = tmp_path / "file"
     path.write_text("old")
     path.chmod(value)
     with atomic_write(path) as stream:
         stream.write("new")
-        assert sorted(mode(there) for there in tmp_path.iterdir()) == sorted([value, value | 0o600])
-    assert (path.read_text(), mode(path)) == ("new", value | 0o600)
+        modes = sorted(mode(file) for file in tmp_path.iterdir())
+        assert modes == sorted([value, value | 0o600])
+    assert path.read_text() == "new"
+    assert mode(path) == value | 0o600
+
+
+@pytest.mark.parametrize("value", [0o600, 0o640, 0o664, 0o444])
+def test_a_new_folder_and_its_files_have_the_modes_of_the_old_ones(tmp_path, value):
+    folder = tmp_path / "folder"
     write_folder(folder, "old")
     (folder / "data").chmod(value)
     folder.chmod(value | 0o700)
@@ -288,22 +313,21 @@ def test_what_replaces_a_file_or_folder_has_its_mode_from_the_beginning(tmp_path
         assert mode(work) == 0o700
         for name in ("marker", "data", "more"):
             (work / name).write_text("new")
-    assert [mode(folder / name) for name in ("data", "more", ".")] == [
-        value | 0o600,
-        mode(folder / "marker"),
-        value | 0o700,
-    ]
+    assert mode(folder / "data") == value | 0o600
+    assert mode(folder / "more") == mode(folder / "marker")
+    assert mode(folder) == value | 0o700
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root gives files to any group")
-def test_no_other_group_may_read_what_replaces_a_file(tmp_path, monkeypatch):
+def test_a_new_file_keeps_the_group_or_denies_it_access(tmp_path, monkeypatch):
     path = tmp_path / "file"
     path.write_text("old")
     os.chown(path, -1, 12345)
     path.chmod(0o660)
     with atomic_write(path) as stream:
         stream.write("new")
-    assert (path.stat().st_gid, mode(path)) == (12345, 0o660)
+    assert path.stat().st_gid == 12345
+    assert mode(path) == 0o660
 
     def refuse(*arguments):
         raise PermissionError
@@ -311,27 +335,33 @@ def test_no_other_group_may_read_what_replaces_a_file(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "chown", refuse)
     with atomic_write(path) as stream:
         stream.write("newest")
-    assert (path.stat().st_gid, mode(path)) == (os.getgid(), 0o600)
+    assert path.stat().st_gid == os.getgid()
+    assert mode(path) == 0o600
 
 
-def test_everything_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
-    events, fsync, replace = [], os.fsync, os.replace
+def test_files_are_flushed_to_disk_before_they_are_renamed(tmp_path, monkeypatch):
+    events = []
+    fsync = os.fsync
+    replace = os.replace
 
-    def watch(descriptor):
-        events.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name.split(".")[-1])
+    def watch_fsync(descriptor):
+        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        events.append(path.name.split(".")[-1])
         fsync(descriptor)
 
-    monkeypatch.setattr(os, "fsync", watch)
-    monkeypatch.setattr(
-        os, "replace", lambda old, new: (events.append("rename"), replace(old, new))
-    )
+    def watch_replace(source, target):
+        events.append("rename")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", watch_fsync)
+    monkeypatch.setattr(os, "replace", watch_replace)
     with atomic_write(tmp_path / "file") as stream:
         stream.write("new")
     write_folder(tmp_path / "folder", "new")
     assert events == ["tmp", "rename", "data", "marker", "tmp", "rename"]
 
 
-def test_what_was_planted_at_a_temporary_name_is_neither_followed_nor_kept(tmp_path, monkeypatch):
+def test_links_at_temporary_names_are_not_followed(tmp_path, monkeypatch):
     victim = tmp_path / "victim"
     victim.write_text("precious")
     monkeypatch.setattr(secrets, "token_hex", lambda count: "0")
@@ -344,7 +374,7 @@ def test_what_was_planted_at_a_temporary_name_is_neither_followed_nor_kept(tmp_p
     assert victim.read_text() == "precious"
 
 
-def test_a_second_writer_of_a_folder_is_told_of_the_first(tmp_path):
+def test_a_second_writer_of_a_folder_is_refused_and_the_first_named(tmp_path):
     with atomic_folder(tmp_path / "model", "marker") as work:
         (work / "marker").touch()
         message = rf"model: .*\(process {os.getpid()} on .*\)"
@@ -355,35 +385,34 @@ def test_a_second_writer_of_a_folder_is_told_of_the_first(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "model2"]
 
 
-def test_a_link_that_is_named_is_followed_and_one_beside_it_is_replaced(tmp_path):
-    (tmp_path / "there").mkdir()
-    (tmp_path / "link").symlink_to("there/new")
+def test_links_to_folders_are_followed_and_links_to_files_replaced(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real/new")
     (tmp_path / "circle").symlink_to("circle")
-    assert target_of(tmp_path / "link") == tmp_path / "there" / "new"
+    assert target_of(tmp_path / "link") == tmp_path / "real" / "new"
     assert target_of("plain") == Path("plain")
     with pytest.raises(InputError, match="circle"):
         target_of(tmp_path / "circle")
     write_folder(tmp_path / "link", "new")
-    assert contents(tmp_path / "there" / "new") == {"new"}
-    (tmp_path / "side").symlink_to("there/new/marker")
+    assert contents(tmp_path / "real" / "new") == {"new"}
+    (tmp_path / "side").symlink_to("real/new/marker")
     with atomic_write(tmp_path / "side") as stream:
         stream.write("side")
-    assert (contents(tmp_path / "there" / "new"), (tmp_path / "side").is_symlink()) == (
-        {"new"},
-        False,
-    )
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["circle", "link", "side", "there"]
+    assert contents(tmp_path / "real" / "new") == {"new"}
+    assert not (tmp_path / "side").is_symlink()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["circle", "link", "real", "side"]
 
 
-def test_two_readers_restore_a_folder_at_once(tmp_path, monkeypatch):
-    """The other one, or the writer, has renamed it after this one has found it."""
-    path, replace = tmp_path / "model", os.replace
+def test_two_readers_may_restore_a_folder_at_once(tmp_path, monkeypatch):
+    """The other reader, or a writer, renames the folder before this one does."""
+    path = tmp_path / "model"
+    replace = os.replace
     write_folder(path, "old")
-    for faster in ("old", "new"):
+    for is_reader in (True, False):
         path.rename(tmp_path / ".model.host.1.x.old")
 
-        def move_first(source, target, faster=faster):
-            if faster == "old":
+        def move_first(source, target, is_reader=is_reader):
+            if is_reader:
                 replace(source, target)
             else:
                 shutil.copytree(source, target)

@@ -1,6 +1,4 @@
-"""The commands of blocks that no test runs: their options and files exist, and their Python
-compiles.
-"""
+"""Blocks of the pages that no test runs: their options, files and Python names exist."""
 
 import ast
 import importlib
@@ -16,12 +14,17 @@ from test_document_blocks import blocks, pages
 
 from fairseq_lxsr.cli.main import parse
 
-NOT_RUN = [block for page in pages() for block in blocks(page) if block.reason]
-SHELL = [block for block in NOT_RUN if block.language == "sh"]
-PYTHON = [block for block in NOT_RUN if block.language == "python"]
-# What ends a command in a line.
+SHELL = []
+PYTHON = []
+for page in pages():
+    for block in blocks(page):
+        if block.reason and block.language == "sh":
+            SHELL.append(block)
+        elif block.reason and block.language == "python":
+            PYTHON.append(block)
+# The signs that end a command.
 ENDS = {";", "|", "&&", "&", "<", ">"}
-# Options of fairseq-train stand in these files.
+# These files define the options of fairseq-train.
 FAIRSEQ = Path(importlib.util.find_spec("fairseq").origin).parent
 OPTION_FILES = [
     FAIRSEQ / "dataclass" / "configs.py",
@@ -44,18 +47,18 @@ def words_of(text: str) -> list[str]:
 
 def commands(text: str, program: str) -> list[list[str]]:
     """Return the arguments of each call of a program in a block."""
-    found = []
+    calls = []
     words = words_of(text)
     for start, word in enumerate(words):
         if word == program:
             end = start + 1
             while end < len(words) and words[end] not in ENDS:
                 end += 1
-            found.append(words[start + 1 : end])
-    return found
+            calls.append(words[start + 1 : end])
+    return calls
 
 
-def test_commands_are_found_in_a_block():
+def test_the_commands_of_a_block_are_extracted():
     text = (
         "for x in a; do\n  lxsr embed --model m \\\n    --input $x # note\ndone\nlxsr serve | head"
     )
@@ -63,17 +66,17 @@ def test_commands_are_found_in_a_block():
     assert commands(text, "lxsr") == expected
 
 
-def test_options_exist():
+def test_the_options_of_the_commands_exist():
     for block in SHELL:
         for arguments in commands(block.text, "lxsr"):
             arguments = [word.rstrip(')"') for word in arguments]
             if arguments[0] == "user-dir":
                 continue
-            with case(block.where):
-                others = getattr(parse(arguments), "others", [])
-            for word in others:
+            with case(block.place):
+                options_of_training = getattr(parse(arguments), "others", [])
+            for word in options_of_training:
                 if word.startswith("--"):
-                    assert is_option_of_training(word), f"{block.where}: {word}"
+                    assert is_option_of_training(word), f"{block.place}: {word}"
 
 
 def is_option_of_training(word: str) -> bool:
@@ -87,7 +90,7 @@ def text_of_options() -> str:
     return "\n".join(file.read_text(encoding="utf-8") for file in OPTION_FILES)
 
 
-def test_a_wrong_option_is_found():
+def test_wrong_options_are_detected():
     with pytest.raises(SystemExit):
         parse(["serve", "--model", "lxsr-static", "--port", "many"])
     assert is_option_of_training("--max-update")
@@ -95,22 +98,21 @@ def test_a_wrong_option_is_found():
     assert not is_option_of_training("--no-such-option")
 
 
-@pytest.mark.parametrize("program", ["python", "bash"])
-def test_scripts_exist(program):
+def test_the_scripts_of_the_commands_exist():
     for block in SHELL:
-        page = ROOT / block.where.rpartition(":")[0]
-        for arguments in commands(block.text, program):
+        page = ROOT / block.place.rpartition(":")[0]
+        for arguments in commands(block.text, "python") + commands(block.text, "bash"):
             script = arguments[0]
-            place = f"{block.where}: {script}"
+            place = f"{block.place}: {script}"
             if script == "-m":
                 assert importlib.util.find_spec(arguments[1]), place
             elif script != "-c":
                 assert (ROOT / script).is_file() or (page.parent / script).is_file(), place
 
 
-def test_names_of_the_package_exist():
+def test_the_imported_names_of_the_package_exist():
     for block in PYTHON:
-        with case(block.where):
+        with case(block.place):
             nodes = list(ast.walk(ast.parse(block.text)))
         for node in nodes:
             if isinstance(node, ast.ImportFrom) and str(node.module).startswith("fairseq_lxsr"):
@@ -118,4 +120,4 @@ def test_names_of_the_package_exist():
                 # Classes that need another package are listed without being imported.
                 names = {*dir(module), *getattr(module, "__all__", ())}
                 for name in node.names:
-                    assert name.name in names, f"{block.where}: {name.name}"
+                    assert name.name in names, f"{block.place}: {name.name}"

@@ -1,5 +1,5 @@
-"""README and the pages of docs/ in their order: blocks of shell and Python run, on small text, or
-say why not.
+"""Runs the blocks of shell and Python in README and docs/ on small text, in the order of the pages.
+A block that does not run says why.
 """
 
 import json
@@ -39,7 +39,7 @@ DATA=text/demo UPDATES=20 VOCAB=200 HELD_OUT=100 exec bash examples/quickstart/r
 class Block:
     """A fenced block: its file and line, language, file to write it to, and why it does not run."""
 
-    where: str
+    place: str
     language: str
     title: str | None
     reason: str | None
@@ -47,14 +47,12 @@ class Block:
 
 
 def pages() -> list[Path]:
-    """README, the site's pages in the order of its navigation, and what stands beside the
-    examples.
-    """
-    found: list[Path] = []
+    """README, the pages of the site in the order of its navigation, and those of the examples."""
+    site: list[Path] = []
 
     def walk(item) -> None:
         if isinstance(item, str):
-            found.append(ROOT / "docs" / item)
+            site.append(ROOT / "docs" / item)
         else:
             for part in item.values() if isinstance(item, dict) else item:
                 walk(part)
@@ -65,7 +63,7 @@ def pages() -> list[Path]:
     examples = sorted((ROOT / "examples").glob("*/README.md"))
     return [
         ROOT / "README.md",
-        *found,
+        *site,
         *examples,
         ROOT / "preprocess" / "README.md",
         ROOT / "CONTRIBUTING.md",
@@ -73,16 +71,13 @@ def pages() -> list[Path]:
 
 
 def blocks(page: Path) -> list[Block]:
-    text, found = page.read_text(encoding="utf-8"), []
+    text = page.read_text(encoding="utf-8")
+    fenced = []
     for match in FENCE.finditer(text):
         line = text[: match.start()].count("\n") + 1
-        found.append(
-            Block(
-                f"{page.relative_to(ROOT)}:{line}",
-                *match.group("language", "title", "reason", "text"),
-            )
-        )
-    return found
+        place = f"{page.relative_to(ROOT)}:{line}"
+        fenced.append(Block(place, *match.group("language", "title", "reason", "text")))
+    return fenced
 
 
 def test_a_reason_ends_with_its_line():
@@ -92,7 +87,7 @@ def test_a_reason_ends_with_its_line():
 
 
 def write_downloads(folder: Path) -> None:
-    """What the documents get from elsewhere, under the names that they use."""
+    """Write small files with the names of those that the pages download."""
     pairs = toy.sentences(900)
     toy.write(folder / "text" / "demo", pairs)
     toy.write(folder / "own", pairs[:400])
@@ -100,13 +95,11 @@ def write_downloads(folder: Path) -> None:
     for place, name in enumerate(("acts", "regulations", "speech")):
         toy.write(folder / "text" / f"{name}.en-fr", pairs[100 * place : 100 * place + 100])
     for side, language in enumerate(("en", "fr")):
-        known = ("The dog is in the house.", "Le chien est dans la maison.")[side]
-        sentences = [known, *(pair[side] for pair in pairs[400:])]
-        conllu = "".join(
-            f"# sent_id = n{number}\n# text = {line}\n\n"
-            for number, line in enumerate(sentences[:50])
-        )
-        (folder / f"{language}_pud-ud-test.conllu").write_text(conllu)
+        first = ("The dog is in the house.", "Le chien est dans la maison.")[side]
+        sentences = [first, *(pair[side] for pair in pairs[400:])]
+        with open(folder / f"{language}_pud-ud-test.conllu", "w") as stream:
+            for number, line in enumerate(sentences[:50]):
+                stream.write(f"# sent_id = n{number}\n# text = {line}\n\n")
         documents = ["\n".join(sentences[start : start + 6]) for start in range(0, 240, 6)]
         (folder / "text" / f"novels.{language}").write_text("\n\n".join(documents) + "\n")
     toy.write(folder / "tatoeba.fra-eng", [(fr, en) for en, fr in pairs[:50]], ("fra", "eng"))
@@ -123,11 +116,11 @@ def write_downloads(folder: Path) -> None:
         content = json.dumps({"data": [{"paragraphs": paragraphs}]})
         (folder / "xquad" / f"xquad.{language}.json").write_text(content)
     original = toy.sentences(1)[0][0]
-    changed = folder / "flores200_dataset" / "devtest_augmented"
-    changed.mkdir()
-    kinds = {f"No {original}": {"errtype": "Negation", "src": original}}
-    (changed / "eng_Latn_errtype.devtest.json").write_text(json.dumps(kinds))
-    (changed / "eng_Latn_augmented.devtest").write_text(f"No {original}\n")
+    augmented = folder / "flores200_dataset" / "devtest_augmented"
+    augmented.mkdir()
+    error_types = {f"No {original}": {"errtype": "Negation", "src": original}}
+    (augmented / "eng_Latn_errtype.devtest.json").write_text(json.dumps(error_types))
+    (augmented / "eng_Latn_augmented.devtest").write_text(f"No {original}\n")
     (folder / "STS2017-extended").mkdir()
     rated = "".join(f"{fr}\t{en}\t{number % 6}\n" for number, (en, fr) in enumerate(pairs[:50]))
     (folder / "STS2017-extended" / "STS.fr-en.txt").write_text(rated)
@@ -135,13 +128,13 @@ def write_downloads(folder: Path) -> None:
 
 @dataclass
 class Workplace:
-    """A folder like the repository's root, where the blocks run one after the other, and the
-    commands they find.
+    """A folder like the root of the repository, in which the blocks run one after the other, the
+    environment of their commands, and the texts of the blocks that have run.
     """
 
     folder: Path
     environment: dict[str, str]
-    done: set[str] = field(default_factory=set)
+    finished: set[str] = field(default_factory=set)
 
 
 def environment_of(package: Path, *bin_folders: Path) -> dict[str, str]:
@@ -149,12 +142,12 @@ def environment_of(package: Path, *bin_folders: Path) -> dict[str, str]:
     without its plugins.
     """
     path = os.pathsep.join((*map(str, bin_folders), os.environ["PATH"]))
-    small = {"LXSR_SHRINK": "small", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    return (
-        os.environ
-        | small
-        | {"PATH": path, "PYTHONPATH": os.pathsep.join((str(package), str(ROOT / "tests")))}
-    )
+    return os.environ | {
+        "LXSR_SHRINK": "small",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "PATH": path,
+        "PYTHONPATH": os.pathsep.join((str(package), str(ROOT / "tests"))),
+    }
 
 
 @pytest.fixture(scope="module")
@@ -173,9 +166,7 @@ def workplace(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def extended(workplace):
-    """The same folder with a copy of the package, into which the pages on extending it have put
-    their files.
-    """
+    """The same folder with a copy of the package and the files that the pages on extending it add."""
     folder = workplace.folder
     for name in ("fairseq_lxsr", "tests"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -208,39 +199,44 @@ def run(block: Block, place: Workplace) -> None:
         "stderr": subprocess.STDOUT,
         "text": True,
     }
-    done = subprocess.run(bash, cwd=place.folder, env=place.environment, timeout=120, **streams)
-    output = textwrap.indent(done.stdout[-3000:], "    ")
-    assert done.returncode == 0, (
-        f"{block.where} ended with {done.returncode}:\n{block.text}\n{output}"
+    result = subprocess.run(bash, cwd=place.folder, env=place.environment, timeout=120, **streams)
+    output = textwrap.indent(result.stdout[-3000:], "    ")
+    assert result.returncode == 0, (
+        f"{block.place} ended with {result.returncode}:\n{block.text}\n{output}"
     )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
-def test_blocks_run_in_their_order(page, workplace, request):
+def test_the_blocks_of_a_page_run_in_order(page, workplace, request):
     place = request.getfixturevalue("extended") if page in EXTENDING else workplace
     for block in blocks(page):
         if block.title:
             write(block, place.folder)
-        elif (
-            block.language in RUN and block.reason is None and block.text not in place.done
-        ):  # pages repeat some
+        elif block.reason or block.language not in RUN:
+            continue
+        # Several pages have the same block.
+        elif block.text not in place.finished:
             run(block, place)
-            place.done.add(block.text)
+            place.finished.add(block.text)
 
 
-def test_blocks_are_fenced_and_links_lead_to_files():
+def test_blocks_are_fenced_and_have_a_language():
     for page in pages():
         for block in blocks(page):
-            assert block.reason or block.language in RUN + SHOWN, (
-                f"{block.where}: {block.language or 'no language'}"
-            )
+            language = block.language or "no language"
+            assert block.reason or language in RUN + SHOWN, f"{block.place}: {language}"
         outside = FENCE.sub("", page.read_text(encoding="utf-8"))
         assert "```" not in outside, page
         assert not re.search(r"\n\n    \S", outside), (
             f"{page}: an indented block is not run: fence it"
         )
         assert "\n<!-- not run:" not in outside, f"{page}: only a fenced block can be left out"
+
+
+def test_links_lead_to_files():
+    for page in pages():
+        outside = FENCE.sub("", page.read_text(encoding="utf-8"))
         for target in re.findall(r"\]\((?!https?:|#)([^)#\s]+)", outside):
             generated = "docs" in page.parts and "api/" in target
             assert generated or (page.parent / target).exists(), f"{page}: {target}"

@@ -1,4 +1,4 @@
-"""`lxsr embed` as a user runs it: any input, any format, killed and resumed."""
+"""`lxsr embed`: kinds of input, formats of output, shards, and runs that are killed and resumed."""
 
 import gzip
 import hashlib
@@ -34,144 +34,134 @@ def embed(model, *arguments, check=True):
     return lxsr("embed", "--model", model, *arguments, check=check)
 
 
-def test_standard_input_packed_files_and_several_files(toy_model, text, expected, tmp_path):
+def test_several_compressed_files_are_embedded_as_one_text(toy_model, text, expected, tmp_path):
     zstd = pytest.importorskip("backports.zstd")
     output = tmp_path / "out.npy"
-    with gzip.open(tmp_path / "a.gz", "wb") as stream:
-        stream.write(text.read_bytes()[:1000].rsplit(b"\n", 1)[0] + b"\n")
-    first = len(gzip.decompress((tmp_path / "a.gz").read_bytes()))
-    (tmp_path / "b.zst").write_bytes(zstd.compress(text.read_bytes()[first:]))
-    embed(toy_model, "--input", tmp_path / "a.gz", tmp_path / "b.zst", "--output", output)
+    content = text.read_bytes()
+    end_of_first = content.rindex(b"\n", 0, 1000) + 1
+    first = tmp_path / "a.gz"
+    second = tmp_path / "b.zst"
+    first.write_bytes(gzip.compress(content[:end_of_first]))
+    second.write_bytes(zstd.compress(content[end_of_first:]))
+
+    embed(toy_model, "--input", first, second, "--output", output)
+
     np.testing.assert_allclose(np.load(output), expected, atol=1e-5)
+    second.write_bytes(second.read_bytes()[:-20])
+    refused(embed(toy_model, "--input", second, "--output", output, check=False), second)
+
+
+def test_standard_input_is_embedded(toy_model, text, expected, tmp_path):
     command = [forked_commands() / "lxsr", "embed", "--model", toy_model, "--input", "-"]
+    command += ["--output", tmp_path / "out.npy"]
     with open(text) as stream:
-        subprocess.run(
-            [*command, "--output", tmp_path / "std.npy"], stdin=stream, check=True, timeout=120
-        )
-    np.testing.assert_allclose(np.load(tmp_path / "std.npy"), expected, atol=1e-5)
-    (tmp_path / "b.zst").write_bytes((tmp_path / "b.zst").read_bytes()[:-20])
-    refused(
-        embed(toy_model, "--input", tmp_path / "b.zst", "--output", output, check=False),
-        tmp_path / "b.zst",
-    )
+        subprocess.run(command, stdin=stream, check=True, timeout=120)
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, atol=1e-5)
 
 
-def test_a_pipe_is_read_once(toy_model, text, expected, tmp_path):
-    pipe, output = tmp_path / "pipe", tmp_path / "out.npy"
+def test_a_pipe_is_embedded_or_refused_where_it_would_be_read_twice(
+    toy_model, text, expected, tmp_path
+):
+    pipe = tmp_path / "pipe"
+    output = tmp_path / "out.npy"
     os.mkfifo(pipe)
 
-    def embedded(*options):
-        feeding = subprocess.Popen(["dd", f"if={text}", f"of={pipe}"], stderr=subprocess.DEVNULL)
-        done = embed(toy_model, "--input", pipe, "--output", output, *options, check=False)
-        feeding.kill()
-        feeding.wait()
-        return done
+    def embed_pipe(*options):
+        writer = subprocess.Popen(["dd", f"if={text}", f"of={pipe}"], stderr=subprocess.DEVNULL)
+        result = embed(toy_model, "--input", pipe, "--output", output, *options, check=False)
+        writer.kill()
+        writer.wait()
+        return result
 
-    assert "302 embeddings" in embedded().stdout
+    assert "302 embeddings" in embed_pipe().stdout
     np.testing.assert_allclose(np.load(output), expected, atol=1e-5)
-    assert embedded("--resume").returncode == 0
-    refused(embedded("--shard", "1/2"), "--shard 1/2")
-    done = lxsr(
-        "mine",
-        "--model",
-        toy_model,
-        "--source",
-        pipe,
-        "--target",
-        text,
-        "--output",
-        output,
-        check=False,
-    )
-    refused(done, pipe)
+    assert embed_pipe("--resume").returncode == 0
+    refused(embed_pipe("--shard", "1/2"), "--shard 1/2")
+    mine = ("mine", "--model", toy_model, "--source", pipe, "--target", text, "--output", output)
+    refused(lxsr(*mine, check=False), pipe)
 
 
-def test_formats_and_index(toy_model, text, expected, tmp_path):
-    done = embed(toy_model, "--input", text, "--output", tmp_path / "out.raw", "--format", "raw")
-    assert "302 embeddings of width 32, 1 empty, 1 long" in done.stdout
-    np.testing.assert_allclose(
-        np.fromfile(tmp_path / "out.raw", "<f4").reshape(-1, 32), expected, atol=1e-5
-    )
-    assert "--dim 32\n" in done.stdout
-    index = json.loads((tmp_path / "out.raw.json").read_text())
-    assert index["laser_options"] == "--dim 32"
-    assert (index["count"], index["dimension"], index["dtype"], index["format"]) == (
-        302,
-        32,
-        "float32",
-        "raw",
-    )
-    assert index["sha256"] == hashlib.sha256((tmp_path / "out.raw").read_bytes()).hexdigest()
-    assert index["model"] == SentenceEncoder.from_pretrained(toy_model).fingerprint
-    options = (
-        "--output-dtype",
-        "float16",
-        "--normalize",
-        "--truncate-dim",
-        8,
-        "--dtype",
-        "bfloat16",
-    )
+def test_a_raw_file_has_a_description_with_the_options_of_laser(
+    toy_model, text, expected, tmp_path
+):
+    output = tmp_path / "out.raw"
+    result = embed(toy_model, "--input", text, "--output", output, "--format", "raw")
+    assert "302 embeddings of width 32, 1 empty, 1 long" in result.stdout
+    assert "--dim 32\n" in result.stdout
+    embeddings = np.fromfile(output, "<f4").reshape(-1, 32)
+    np.testing.assert_allclose(embeddings, expected, atol=1e-5)
+    description = json.loads((tmp_path / "out.raw.json").read_text())
+    assert description["laser_options"] == "--dim 32"
+    assert description["count"] == 302
+    assert description["dimension"] == 32
+    assert description["dtype"] == "float32"
+    assert description["format"] == "raw"
+    assert description["sha256"] == hashlib.sha256(output.read_bytes()).hexdigest()
+    assert description["model"] == SentenceEncoder.from_pretrained(toy_model).fingerprint
+
+
+def test_embeddings_are_normalised_truncated_and_written_as_float16(toy_model, text, tmp_path):
+    options = ["--output-dtype", "float16", "--normalize", "--truncate-dim", 8]
+    options += ["--dtype", "bfloat16"]
     embed(toy_model, "--input", text, "--output", tmp_path / "half.npy", *options)
     half = np.load(tmp_path / "half.npy", mmap_mode="r")
-    assert (half.dtype, half.shape) == (np.float16, (302, 8))
-    np.testing.assert_allclose(np.linalg.norm(half[:300].astype(float), axis=1), 1, atol=1e-3)
+    assert half.dtype == np.float16
+    assert half.shape == (302, 8)
+    lengths = np.linalg.norm(half[:300].astype(float), axis=1)
+    np.testing.assert_allclose(lengths, 1, atol=1e-3)
 
 
-def test_shards_are_the_whole(toy_model, text, expected, tmp_path):
-    for part in (1, 2, 3):
-        embed(
-            toy_model, "--input", text, "--output", tmp_path / f"{part}.npy", "--shard", f"{part}/3"
-        )
-    parts = [np.load(tmp_path / f"{part}.npy") for part in (1, 2, 3)]
-    assert [len(part) for part in parts] == [100, 101, 101]
-    np.testing.assert_allclose(np.concatenate(parts), expected, atol=1e-5)
+def test_shards_together_have_all_embeddings(toy_model, text, expected, tmp_path):
+    shards = []
+    for number in (1, 2, 3):
+        output = tmp_path / f"{number}.npy"
+        embed(toy_model, "--input", text, "--output", output, "--shard", f"{number}/3")
+        shards.append(np.load(output))
+    assert [len(shard) for shard in shards] == [100, 101, 101]
+    np.testing.assert_allclose(np.concatenate(shards), expected, atol=1e-5)
     assert json.loads((tmp_path / "2.npy.json").read_text())["first_line"] == 101
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("sent", "status"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)]
+    ("number", "status"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)]
 )
-def test_killed_and_resumed(toy_model, tmp_path, sent, status):
-    """Killed while it waits for the rest of the second window; then the bytes of an uninterrupted
-    run.
-    """
-    text, output = tmp_path / "long.txt", tmp_path / "out.npy"
+def test_a_killed_run_is_resumed_to_the_same_bytes(toy_model, tmp_path, number, status):
+    """It is killed while it waits for the rest of the second window."""
+    text = tmp_path / "long.txt"
+    output = tmp_path / "out.npy"
     text.write_text("".join(f"{line}\n" for line in LINES[:300] * 70))
     words = ["embed", "--model", toy_model, "--input", "-", "--output"]
-    command, pipe = [sys.executable, "-m", "fairseq_lxsr.cli.main", *words, output], subprocess.PIPE
-    process = subprocess.Popen(command, cwd=ROOT, stdin=pipe, stderr=pipe, text=True)
+    command = [sys.executable, "-m", "fairseq_lxsr.cli.main", *words, output]
+    pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(command, cwd=ROOT, **pipes)
     process.stdin.write(text.read_text())
     process.stdin.flush()
     wait_until((tmp_path / "out.npy.progress").exists, process)
-    process.send_signal(sent)
+    process.send_signal(number)
     process.wait(60)
     _, errors = process.communicate()
     assert process.returncode == status, errors
     assert not output.exists()
-    for name, *options in ((output, "--resume"), (tmp_path / "whole.npy",)):
+
+    whole = tmp_path / "whole.npy"
+    for arguments in ((output, "--resume"), (whole,)):
         with open(text) as stream:
-            command = [forked_commands() / "lxsr", *words, name, *options]
+            command = [forked_commands() / "lxsr", *words, *arguments]
             subprocess.run(command, stdin=stream, check=True, timeout=120)
-    assert output.read_bytes() == (tmp_path / "whole.npy").read_bytes()
-    assert sorted(os.listdir(tmp_path)) == [
-        "long.txt",
-        "out.npy",
-        "out.npy.json",
-        "whole.npy",
-        "whole.npy.json",
-    ]
+    assert output.read_bytes() == whole.read_bytes()
+    files = ["long.txt", "out.npy", "out.npy.json", "whole.npy", "whole.npy.json"]
+    assert sorted(os.listdir(tmp_path)) == files
 
 
-@pytest.mark.parametrize("way", ["cut", "split-mean"])
-def test_a_line_of_any_number_of_words(toy_model, tmp_path, way):
-    (tmp_path / "in.txt").write_text(f"the dog\n{'the dog sees ' * 20_000}\nlast\n")
-    done = embed(
-        toy_model, "--input", tmp_path / "in.txt", "--output", tmp_path / "o.npy", "--on-long", way
-    )
-    assert "3 embeddings" in done.stdout
-    assert "1 long" in done.stdout
+@pytest.mark.parametrize("option", ["cut", "split-mean"])
+def test_a_line_of_any_number_of_words_is_embedded(toy_model, tmp_path, option):
+    text = tmp_path / "in.txt"
+    text.write_text(f"the dog\n{'the dog sees ' * 20_000}\nlast\n")
+    output = tmp_path / "o.npy"
+    result = embed(toy_model, "--input", text, "--output", output, "--on-long", option)
+    assert "3 embeddings" in result.stdout
+    assert "1 long" in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -186,20 +176,19 @@ def test_a_line_of_any_number_of_words(toy_model, tmp_path, way):
         (("--output", "/dev/null"), ("/dev/null",)),
     ],
 )
-def test_what_is_refused(toy_model, text, tmp_path, options, fragments):
-    before, folder = text.read_bytes(), tmp_path / "folder"
+def test_wrong_options_are_refused(toy_model, text, tmp_path, options, fragments):
+    content = text.read_bytes()
+    folder = tmp_path / "folder"
     folder.mkdir()
     words = [str(word).format(text=text, folder=folder) for word in options]
-    refused(
-        embed(toy_model, "--input", text, "--output", tmp_path / "o.npy", *words, check=False),
-        *fragments,
-    )
-    assert text.read_bytes() == before
+    command = ("--input", text, "--output", tmp_path / "o.npy", *words)
+    refused(embed(toy_model, *command, check=False), *fragments)
+    assert text.read_bytes() == content
     assert sorted(os.listdir(tmp_path)) == ["folder", "in.txt"]
 
 
-def test_another_batch_size_of_int8_is_not_gone_on_with(toy_model, text, tmp_path):
+def test_an_int8_run_is_not_resumed_with_another_batch_size(toy_model, text, tmp_path):
     options = ("--input", text, "--output", tmp_path / "o.npy", "--dtype", "int8")
     embed(toy_model, *options, "--batch-size", 8)
-    done = embed(toy_model, *options, "--batch-size", 16, "--resume", check=False)
-    refused(done, "batch_size", "8", "16")
+    result = embed(toy_model, *options, "--batch-size", 16, "--resume", check=False)
+    refused(result, "batch_size", "8", "16")

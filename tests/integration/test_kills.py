@@ -1,6 +1,4 @@
-"""Commands killed at random moments; `python tests/kill_at_random.py FOLDER` does the same at
-large.
-"""
+"""Kills commands at random moments; `python tests/kill_at_random.py FOLDER` does so more often."""
 
 import json
 import subprocess
@@ -11,21 +9,10 @@ from conftest import ROOT
 
 
 @pytest.mark.slow
-def test_killed_at_random_moments(tmp_path):
-    script = [sys.executable, ROOT / "tests" / "kill_at_random.py", tmp_path]
-    command = [
-        *script,
-        "--verbs",
-        "embed",
-        "mine",
-        "--lines",
-        "3000",
-        "--kills",
-        "3",
-        "--block",
-        "300",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=ROOT)
-    assert done.returncode == 0, done.stderr[-3000:]
-    embedded, mined = map(json.loads, done.stdout.splitlines())
+def test_commands_killed_at_random_moments_leave_whole_files(tmp_path):
+    command = [sys.executable, ROOT / "tests" / "kill_at_random.py", tmp_path]
+    command += ["--verbs", "embed", "mine", "--lines", "3000", "--kills", "3", "--block", "300"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=ROOT)
+    assert result.returncode == 0, result.stderr[-3000:]
+    embedded, mined = map(json.loads, result.stdout.splitlines())
     assert embedded["kills"] == mined["kills"] == 3

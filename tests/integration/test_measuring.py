@@ -1,6 +1,4 @@
-"""`lxsr eval`, `compare`, `mine`, `index`, `search` and `report` on the toy model, as a user runs
-them.
-"""
+"""`lxsr eval`, `compare`, `mine`, `index`, `search` and `report` with the toy model."""
 
 import json
 import re
@@ -23,13 +21,12 @@ def test_text(toy_work):
 
 @pytest.fixture(scope="module")
 def stored(toy_work, toy_model, test_text, tmp_path_factory):
-    """The toy model's embeddings as files: .npy of English, LASER-raw of French."""
+    """Files with embeddings of the toy model: .npy of English, and French as LASER writes it."""
     folder = tmp_path_factory.mktemp("stored")
     for language in ("en", "fr"):
+        text = f"{test_text}.{language}"
         output = folder / f"test.{language}.npy"
-        lxsr(
-            "embed", "--model", toy_model, "--input", f"{test_text}.{language}", "--output", output
-        )
+        lxsr("embed", "--model", toy_model, "--input", text, "--output", output)
     np.load(folder / "test.fr.npy").tofile(folder / "test.fr.raw")
     (folder / "test.fr.npy").unlink()
     return folder
@@ -39,205 +36,165 @@ def values(line: str) -> list[float]:
     return [float(value) for value in re.findall(r"-?\d+\.\d", line)]
 
 
-def test_what_was_measured_before_an_error_is_kept(toy_model, test_text, tmp_path):
-    for language in ("en", "fr", "de"):
-        shutil.copy(
-            f"{test_text}.{'en' if language == 'de' else language}", tmp_path / f"t.{language}"
-        )
+def test_scores_measured_before_an_error_are_kept(toy_model, test_text, tmp_path):
+    shutil.copy(f"{test_text}.en", tmp_path / "t.en")
+    shutil.copy(f"{test_text}.fr", tmp_path / "t.fr")
+    shutil.copy(f"{test_text}.en", tmp_path / "t.de")
     with (tmp_path / "t.de").open("a") as stream:
         stream.write("one line more\n")
-    options = (
-        "--data",
-        tmp_path / "t",
-        "--lang-pairs",
-        "en-fr,en-de",
-        "--output",
-        tmp_path / "scores.jsonl",
-    )
-    done = lxsr("eval", "tatoeba", "--model", toy_model, *options, check=False)
-    assert (done.returncode, "t.de" in done.stderr) == (2, True)
-    assert "en->fr" in done.stdout
+    command = ["eval", "tatoeba", "--model", toy_model, "--data", tmp_path / "t"]
+    command += ["--lang-pairs", "en-fr,en-de", "--output", tmp_path / "scores.jsonl"]
+    result = lxsr(*command, check=False)
+    assert result.returncode == 2
+    assert "t.de" in result.stderr
+    assert "en->fr" in result.stdout
     assert len((tmp_path / "scores.jsonl").read_text().splitlines()) == 2
 
 
 def test_two_models_are_compared(toy_model, test_text, tmp_path):
     data = ("--data", test_text, "--lang-pairs", "en-fr")
-    done = lxsr("eval", "xsr", "--model", toy_model, *data, "--output", tmp_path / "b.jsonl")
-    assert re.search(r"en->fr( +\d+\.\d){9}\n", done.stdout)
-    assert done.stdout.count("\nxsr|") == 3
-    lxsr(
-        "eval", "xsr", "--model", f"{toy_model}#untrained", *data, "--output", tmp_path / "a.jsonl"
-    )
-    compared = lxsr("compare", tmp_path / "a.jsonl", tmp_path / "b.jsonl", "--draws", 200)
-    line = next(
-        line for line in compared.stdout.splitlines() if line.startswith("xsr en->fr P@1 nn-cosine")
-    )
-    first, second, difference, low, high, *_ = values(line.split("nn-cosine")[1])
+    trained = tmp_path / "b.jsonl"
+    untrained = tmp_path / "a.jsonl"
+    result = lxsr("eval", "xsr", "--model", toy_model, *data, "--output", trained)
+    assert re.search(r"en->fr( +\d+\.\d){9}\n", result.stdout)
+    assert result.stdout.count("\nxsr|") == 3
+    lxsr("eval", "xsr", "--model", f"{toy_model}#untrained", *data, "--output", untrained)
+
+    output = lxsr("compare", untrained, trained, "--draws", 200).stdout
+    row = re.search(r"^xsr en->fr P@1 nn-cosine(.*)", output, re.MULTILINE)[1]
+    first, second, difference, low, high, *_ = values(row)
     assert second - first == pytest.approx(difference, abs=0.11)
     assert 0 < low <= difference <= high
-    assert "-untrained, B: model" in compared.stdout
-    assert "between training runs" in compared.stdout
-    beside = lxsr("compare", tmp_path / "b.jsonl", "--published").stdout
-    assert re.search(rf"xsr en->fr P@1 nn-cosine +{second}\n", beside)
-    assert "xsr, P@1" in beside
-    refused(
-        lxsr("compare", tmp_path / "b.jsonl", check=False),
-        "b.jsonl: ",
-        "--published",
-    )
+    assert "-untrained, B: model" in output
+    assert "between training runs" in output
+
+    output = lxsr("compare", trained, "--published").stdout
+    assert re.search(rf"xsr en->fr P@1 nn-cosine +{second}\n", output)
+    assert "xsr, P@1" in output
+    refused(lxsr("compare", trained, check=False), "b.jsonl: ", "--published")
 
 
-def test_stored_embeddings_score_as_the_model_they_are_from(toy_model, stored, test_text, tmp_path):
-    for protocol in ("tatoeba", "xsim"):
-        for model in (toy_model, f"{stored}#dim=32"):
-            output = tmp_path / f"{protocol}.jsonl"
-            data = (
-                "--source",
-                f"{test_text}.en",
-                "--target",
-                f"{test_text}.fr",
-                "--output",
-                output,
-            )
-            lxsr("eval", protocol, "--model", model, *data)
-        one, two = (json.loads(line) for line in output.read_text().splitlines()[::2])
-        assert one["values"] == two["values"]
-        assert one["settings"]["text"] == two["settings"]["text"]
-        assert one["settings"]["model"] != two["settings"]["model"]
+@pytest.mark.parametrize("protocol", ["tatoeba", "xsim"])
+def test_stored_embeddings_have_the_scores_of_their_model(
+    toy_model, stored, test_text, tmp_path, protocol
+):
+    scores = []
+    for name, model in (("model", toy_model), ("stored", f"{stored}#dim=32")):
+        output = tmp_path / f"{name}.jsonl"
+        files = ("--source", f"{test_text}.en", "--target", f"{test_text}.fr")
+        lxsr("eval", protocol, "--model", model, *files, "--output", output)
+        scores.append(json.loads(output.read_text().splitlines()[0]))
+    of_model, of_stored = scores
+    assert of_stored["values"] == of_model["values"]
+    assert of_stored["settings"]["text"] == of_model["settings"]["text"]
+    assert of_stored["settings"]["model"] != of_model["settings"]["model"]
 
 
-def test_word_vectors_of_two_languages(toy_work, test_text, tmp_path):
-    """A dictionary as word vectors: every word and its translation share an axis, so retrieval
-    nearly succeeds.
-    """
-    pairs = [
-        pair for table in (toy.NUMBERS, toy.COLOURS, toy.NOUNS, toy.VERBS) for pair in table.items()
-    ]
+def test_word_vectors_of_two_languages_are_evaluated(test_text, tmp_path):
+    """Each word shares an axis with its translation, so that most sentences are found."""
+    pairs = []
+    for table in (toy.NUMBERS, toy.COLOURS, toy.NOUNS, toy.VERBS):
+        pairs += table.items()
     for side, language in enumerate(("en", "fr")):
-        lines = []
-        for axis, pair in enumerate(pairs):
-            numbers = " ".join("1" if other == axis else "0" for other in range(len(pairs)))
-            lines += [f"{word} {numbers}\n{word}. {numbers}\n" for word in [pair[side].split()[0]]]
-        (tmp_path / f"{language}.vec").write_text("".join(lines))
-    models = (
-        "--model",
-        f"en={tmp_path / 'en.vec'}#idf",
-        "--model",
-        f"fr={tmp_path / 'fr.vec'}#idf",
-    )
-    done = lxsr("eval", "xsr", *models, "--data", test_text, "--lang-pairs", "en-fr")
-    row = next(line for line in done.stdout.splitlines() if line.startswith("en->fr"))
-    assert values(row)[2] > 50  # P@10; word order is lost, so P@1 is not 100
+        with open(tmp_path / f"{language}.vec", "w") as stream:
+            for axis, pair in enumerate(pairs):
+                word = pair[side].split()[0]
+                vector = ["0"] * len(pairs)
+                vector[axis] = "1"
+                stream.write(f"{word} {' '.join(vector)}\n{word}. {' '.join(vector)}\n")
+    command = ["eval", "xsr", "--data", test_text, "--lang-pairs", "en-fr"]
+    for language in ("en", "fr"):
+        command += ["--model", f"{language}={tmp_path / language}.vec#idf"]
+    output = lxsr(*command).stdout
+    row = next(line for line in output.splitlines() if line.startswith("en->fr"))
+    precision_at_10 = values(row)[2]
+    # The order of words is lost, so that P@1 is not 100.
+    assert precision_at_10 > 50
 
 
-def test_classification(toy_model, tmp_path):
-    for language, words in (("en", ("dog", "fish")), ("fr", ("chien", "poisson"))):
+def test_classifiers_are_evaluated_within_and_across_languages(toy_model, tmp_path):
+    for language, nouns in (("en", ("dog", "fish")), ("fr", ("chien", "poisson"))):
         for part, count in (("train", 40), ("dev", 20), ("test", 20)):
-            lines = [f"{i % 2}\tOne red {words[i % 2]} sees {i}\n" for i in range(count)]
-            (tmp_path / f"{language}.{part}.tsv").write_text("".join(lines))
-    options = (
-        "--model",
-        toy_model,
-        "--data",
-        tmp_path,
-        "--langs",
-        "en,fr",
-        "--epochs",
-        30,
-        "--seeds",
-        2,
-    )
+            with open(tmp_path / f"{language}.{part}.tsv", "w") as stream:
+                for number in range(count):
+                    label = number % 2
+                    stream.write(f"{label}\tOne red {nouns[label]} sees {number}\n")
+    options = ["--model", toy_model, "--data", tmp_path, "--langs", "en,fr"]
+    options += ["--epochs", 30, "--seeds", 2]
     for protocol in ("mldoc", "titles"):
-        done = lxsr("eval", protocol, *options, "--output", tmp_path / "scores.jsonl")
-        assert re.search(r"train en +\d+\.\d +\d+\.\d\n", done.stdout)
-        assert "means: same" in done.stdout
-    assert (
-        "train fr"
-        not in lxsr(
-            "eval", "mldoc", *options, "--train-langs", "en", "--classifier", "linear"
-        ).stdout
-    )
+        output = lxsr("eval", protocol, *options, "--output", tmp_path / "scores.jsonl").stdout
+        assert re.search(r"train en +\d+\.\d +\d+\.\d\n", output)
+        assert "means: same" in output
+    command = ("eval", "mldoc", *options, "--train-langs", "en", "--classifier", "linear")
+    assert "train fr" not in lxsr(*command).stdout
     scores = [json.loads(line) for line in (tmp_path / "scores.jsonl").read_text().splitlines()]
     assert len(scores) == 8
     assert max(score["values"]["accuracy"] for score in scores if score["task"] == "en->en") > 90
 
 
-def test_xnli_and_bucc(toy_model, tmp_path):
-    done = lxsr(
-        "eval",
-        "xnli",
-        "--model",
-        toy_model,
-        "--data",
-        GOLDEN / "xnli",
-        "--langs",
-        "en,fr",
-        "--epochs",
-        3,
-    )
-    assert "train en" in done.stdout
-    template = f"{GOLDEN / 'bucc'}/{{pair}}"
-    options = (
-        "--data",
-        template,
-        "--lang-pairs",
-        "fr-en",
-        "--k",
-        2,
-        "--pairs-output",
-        tmp_path / "pairs.tsv",
-    )
-    done = lxsr("eval", "bucc", "--model", toy_model, *options)
-    assert re.search(r"fr-en( +\d+\.\d){4}\n +threshold\nfr-en +\d+\.\d{4}\n", done.stdout)
+def test_xnli_is_evaluated(toy_model):
+    options = ("--data", GOLDEN / "xnli", "--langs", "en,fr", "--epochs", 3)
+    assert "train en" in lxsr("eval", "xnli", "--model", toy_model, *options).stdout
+
+
+def test_bucc_is_evaluated_and_its_pairs_are_written(toy_model, tmp_path):
+    command = ["eval", "bucc", "--model", toy_model, "--data", f"{GOLDEN / 'bucc'}/{{pair}}"]
+    command += ["--lang-pairs", "fr-en", "--k", 2, "--pairs-output", tmp_path / "pairs.tsv"]
+    output = lxsr(*command).stdout
+    assert re.search(r"fr-en( +\d+\.\d){4}\n +threshold\nfr-en +\d+\.\d{4}\n", output)
     for line in (tmp_path / "pairs.tsv").read_text().splitlines():
         assert re.fullmatch(r"-?\d+\.\d{6}\tfr-\d{9}\ten-\d{9}", line)
 
 
-def test_mining(toy_model, toy_work, test_text, tmp_path):
-    texts = ("--source", f"{test_text}.en", "--target", f"{test_text}.fr")
-    done = lxsr(
-        "mine", "--model", toy_model, *texts, "--output", tmp_path / "mined.tsv", "--top", 50
-    )
-    assert "50 pairs, scores" in done.stdout
-    rows = [line.split("\t") for line in (tmp_path / "mined.tsv").read_text().splitlines()]
+def test_most_mined_pairs_are_translations(toy_model, test_text, tmp_path):
+    command = ["mine", "--model", toy_model, "--source", f"{test_text}.en"]
+    command += ["--target", f"{test_text}.fr", "--output", tmp_path / "mined.tsv", "--top", 50]
+    assert "50 pairs, scores" in lxsr(*command).stdout
     translations = set(read_parallel(f"{test_text}.en", f"{test_text}.fr"))
-    assert sum((source, target) in translations for _, source, target in rows) >= 40
+    number_of_translations = 0
+    for line in (tmp_path / "mined.tsv").read_text().splitlines():
+        _, source, target = line.split("\t")
+        number_of_translations += (source, target) in translations
+    assert number_of_translations >= 40
     assert not (tmp_path / "mined.tsv.work").exists()
 
 
-def test_search(toy_model, test_text, tmp_path):
-    text = ("--input", f"{test_text}.fr")
-    lxsr("index", "--model", toy_model, *text, "--output", tmp_path / "index", "--plain")
+def test_an_index_finds_sentences_and_their_translations(toy_model, test_text, tmp_path):
+    index = tmp_path / "index"
+    lxsr("index", "--model", toy_model, "--input", f"{test_text}.fr", "--output", index, "--plain")
     first = next(read_lines(f"{test_text}.fr"))
-    done = lxsr("search", "--index", tmp_path / "index", "--k", 2, first)
-    assert done.stdout.splitlines()[:2] == [first, f"   1.00  {first}"]
-    output = ("--input", f"{test_text}.en", "--output", tmp_path / "found.tsv")
-    lxsr("search", "--index", tmp_path / "index", "--k", 3, *output)
-    rows = [line.split("\t") for line in (tmp_path / "found.tsv").read_text().splitlines()]
+    output = lxsr("search", "--index", index, "--k", 2, first).stdout
+    assert output.splitlines()[:2] == [first, f"   1.00  {first}"]
+
+    table = tmp_path / "results.tsv"
+    lxsr("search", "--index", index, "--k", 3, "--input", f"{test_text}.en", "--output", table)
+    rows = [line.split("\t") for line in table.read_text().splitlines()]
     assert len(rows) == 600
-    # the translation is among three
-    assert sum(int(row[2]) == 1 + i // 3 for i, row in enumerate(rows)) > 120
+    number_of_hits = 0
+    for number, row in enumerate(rows):
+        line_of_query = 1 + number // 3
+        number_of_hits += int(row[2]) == line_of_query
+    assert number_of_hits > 120
 
 
-def test_report_of_a_work_folder(toy_work, toy_model, tmp_path):
-    done = lxsr("report", toy_work, "--output", tmp_path / "report.html", "--title", "toy")
-    assert re.search(r"1 \w+ of test text", done.stdout)
+def test_the_report_of_a_work_folder_has_its_test_text(toy_work, tmp_path):
+    result = lxsr("report", toy_work, "--output", tmp_path / "report.html", "--title", "toy")
+    assert re.search(r"1 \w+ of test text", result.stdout)
     assert "of 200 sentence pairs" in (tmp_path / "report.html").read_text()
 
 
 @pytest.fixture(scope="module")
 def places(toy_model, test_text, stored, tmp_path_factory):
-    """What the refused commands name: files, models and an index."""
+    """The places in the refused commands: files, models and an index."""
     folder = tmp_path_factory.mktemp("places")
     (folder / "empty").write_text("")
     (folder / "short").write_text("a\nb\nc\n")
     (folder / "gap").write_text("one\n\nthree\nfour\n")
     (folder / "a.jsonl").write_text("{}\n")
-    other = shutil.copytree(toy_model, folder / "other")
-    config = parse_json((other / "config.json").read_text())
-    (other / "config.json").write_text(
-        json.dumps(config | {"text": {"lowercase": not config["text"]["lowercase"]}})
-    )
+    changed_model = shutil.copytree(toy_model, folder / "other")
+    config = parse_json((changed_model / "config.json").read_text())
+    config["text"] = {"lowercase": not config["text"]["lowercase"]}
+    (changed_model / "config.json").write_text(json.dumps(config))
     lxsr("index", "--model", toy_model, "--input", f"{test_text}.fr", "--output", folder / "index")
     return {"folder": folder, "text": test_text, "model": toy_model, "stored": stored}
 
@@ -324,9 +281,9 @@ MINE = "mine --model {model} --source {text}.en --target {text}.fr"
         ("report {folder}/index", ()),
     ],
 )
-def test_what_is_refused(places, tmp_path, command, fragments):
+def test_wrong_commands_are_refused(places, tmp_path, command, fragments):
     words = [word.format(**places) for word in command.split(" ")]
     output = () if words[0] in ("compare", "search", "report") else ("--output", tmp_path / "out")
-    done = lxsr(*words, *output, check=False)
-    refused(done, *(fragment.format(**places) for fragment in fragments))
+    result = lxsr(*words, *output, check=False)
+    refused(result, *(fragment.format(**places) for fragment in fragments))
     assert not (tmp_path / "out").exists()

@@ -1,11 +1,8 @@
-"""`lxsr prepare CONFIG.yaml` as a user runs it: killed at any moment, again with another text, and
-what it leaves.
-"""
+"""`lxsr prepare` with files of configuration: kills, interrupts, single stages and wrong input."""
 
 import json
 import os
 import random
-import re
 import shutil
 import signal
 import subprocess
@@ -28,20 +25,20 @@ valid_size: 50
 test_size: 60
 shards: 2
 """
+SIZES = ("--valid-size", 20, "--test-size", 20, "--vocab-size", 80)
 
 
 @pytest.fixture
 def folders(tmp_path):
     """Two folders with the same text; the first sentences are evaluation text."""
     pairs = toy.sentences(3000)
+    rows = [f"{english}\tdas {french}\n" for english, french in pairs]
+    evaluation_text = [f"{english}\n" for english, _ in pairs[:20]]
     for name in ("killed", "whole"):
-        toy.write(tmp_path / name / "text" / "one", pairs * 4)
-        (tmp_path / name / "text" / "two.tsv").write_text(
-            "".join(f"{en}\tdas {fr}\n" for en, fr in pairs)
-        )
-        (tmp_path / name / "text" / "eval.en").write_text(
-            "".join(f"{en}\n" for en, _ in pairs[:20])
-        )
+        text = tmp_path / name / "text"
+        toy.write(text / "one", pairs * 4)
+        (text / "two.tsv").write_text("".join(rows))
+        (text / "eval.en").write_text("".join(evaluation_text))
         (tmp_path / name / "config.yaml").write_text(CONFIG)
     return tmp_path
 
@@ -55,73 +52,64 @@ def start(folder, **options):
 
 
 @pytest.mark.slow
-def test_killed_at_any_moment_the_same_bytes(folders):
-    begin = time.monotonic()
-    whole = start(folders / "whole")
-    out, error = whole.communicate(timeout=300)
-    seconds = time.monotonic() - begin
-    assert whole.returncode == 0, error
-    assert (
-        "lxsr train work/data-bin/0:work/data-bin/1 --recipe best --save-dir work/checkpoints\n"
-        in out
-    )
-    assert "fairseq-train work/data-bin/0:work/data-bin/1 --user-dir" in out
-    dice, ends = random.Random(3), []
+def test_runs_killed_at_any_moment_end_with_the_same_bytes(folders):
+    start_time = time.monotonic()
+    process = start(folders / "whole")
+    output, error = process.communicate(timeout=300)
+    seconds = time.monotonic() - start_time
+    assert process.returncode == 0, error
+    shards = "work/data-bin/0:work/data-bin/1"
+    assert f"lxsr train {shards} --recipe best --save-dir work/checkpoints\n" in output
+    assert f"fairseq-train {shards} --user-dir" in output
+
+    random_numbers = random.Random(3)
+    statuses = []
     for _ in range(4):
         process = start(folders / "killed")
-        time.sleep(dice.uniform(0.2, 0.9) * seconds)
+        time.sleep(random_numbers.uniform(0.2, 0.9) * seconds)
         process.send_signal(signal.SIGKILL)
         process.communicate()
-        ends.append(process.returncode)
-    assert ends[0] == -signal.SIGKILL
-    assert set(ends) <= {0, -signal.SIGKILL}  # what is kept makes the others shorter
-    last = start(folders / "killed")
-    assert last.wait(timeout=300) == 0
-    found = contents(folders / "killed" / "work")
-    assert found == contents(folders / "whole" / "work")
-    assert {name.split("/")[0] for name in found} == {
-        "cleaned",
-        "corpus",
-        "subwords",
-        "data-bin",
-        "prepare.json",
-    }
-    summary = json.loads(found["prepare.json"])
-    assert set(summary) == {
-        "en-fr",
-        "en-de",
-        "cleaned en-fr",
-        "cleaned en-de",
-        "subwords",
-        "data-bin",
-    }
+        statuses.append(process.returncode)
+    assert statuses[0] == -signal.SIGKILL
+    # Later runs are shorter, since stages are kept, and may end before they are killed.
+    assert set(statuses) <= {0, -signal.SIGKILL}
+    assert start(folders / "killed").wait(timeout=300) == 0
+
+    files = contents(folders / "killed" / "work")
+    assert files == contents(folders / "whole" / "work")
+    folders_of_files = {name.split("/")[0] for name in files}
+    assert folders_of_files == {"cleaned", "corpus", "subwords", "data-bin", "prepare.json"}
+    summary = json.loads(files["prepare.json"])
+    corpora = {"en-fr", "en-de", "cleaned en-fr", "cleaned en-de"}
+    assert set(summary) == corpora | {"subwords", "data-bin"}
     assert summary["en-fr"]["report"]["dropped"]["repeated"] > 5_000
     assert summary["en-fr"]["report"]["dropped"]["excluded"] == 80
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", ["corpus/.en-fr.*.tmp/parts/0", ".subwords.*.tmp"])
-def test_an_interrupt_ends_it_in_one_line(tmp_path, stage):
-    """Ctrl-C goes to all processes of a terminal, also while SentencePiece trains, which does not
-    look at signals.
+def test_an_interrupt_ends_with_one_line_and_no_temporary_files(tmp_path, stage):
+    """Ctrl-C goes to all processes of a terminal, also while SentencePiece trains, which ignores
+    signals.
     """
-    letters = random.Random(1)
-    words = ["".join(letters.choices("abcdefghijklmnop", k=8)) for _ in range(30_000)]
-    lines = [" ".join(letters.choices(words, k=9)) for _ in range(60_000)]
+    random_numbers = random.Random(1)
+    words = ["".join(random_numbers.choices("abcdefghijklmnop", k=8)) for _ in range(30_000)]
+    lines = [" ".join(random_numbers.choices(words, k=9)) for _ in range(60_000)]
     for language in ("en", "fr"):
-        (tmp_path / f"text.{language}").write_text(
-            "".join(f"{language} {line}\n" for line in lines)
-        )
+        text = "".join(f"{language} {line}\n" for line in lines)
+        (tmp_path / f"text.{language}").write_text(text)
     (tmp_path / "config.yaml").write_text("pairs: {en-fr: text}\nsubwords: {vocab_size: 15000}\n")
     process = start(tmp_path, start_new_session=True)
     wait_until(lambda: list((tmp_path / "work").glob(stage)), process, seconds=100)
-    time.sleep(0.3)  # SentencePiece needs about a second
+    # SentencePiece needs about a second.
+    time.sleep(0.3)
     os.killpg(process.pid, signal.SIGINT)
     _, error = process.communicate(timeout=100)
     assert process.returncode == 130, error
-    (line,) = [line for line in error.replace("\r", "\n").splitlines() if line.strip()]
-    assert line.startswith("lxsr: interrupted")
-    assert not [path for path in (tmp_path / "work").rglob("*") if ".tmp" in path.name]
+    (message,) = [line for line in error.replace("\r", "\n").splitlines() if line.strip()]
+    assert message.startswith("lxsr: interrupted")
+    for path in (tmp_path / "work").rglob("*"):
+        assert ".tmp" not in path.name
     assert not (tmp_path / "work" / "subwords").exists()
 
 
@@ -130,73 +118,77 @@ def test_a_corpus_without_text_is_named(tmp_path):
     corpus.mkdir(parents=True)
     for language in ("en", "fr"):
         (corpus / f"train.{language}").write_text(" \n" * 9)
-    done = lxsr_here("prepare", "--work", tmp_path / "work", check=False)
-    refused(done, f"{corpus}/train.en, {corpus}/train.fr: ")
+    result = lxsr_here("prepare", "--work", tmp_path / "work", check=False)
+    refused(result, f"{corpus}/train.en, {corpus}/train.fr: ")
     assert not (tmp_path / "work" / "subwords").exists()
 
 
-def test_stages_one_by_one_and_what_was_made_elsewhere(tmp_path):
+def test_stages_may_run_one_by_one(tmp_path):
     toy.write(tmp_path / "text", toy.sentences(400))
-    work, other = tmp_path / "work", tmp_path / "other"
-    sizes = ("--valid-size", 20, "--test-size", 20, "--vocab-size", 80)
-    command = ("prepare", "--data", tmp_path / "text", *sizes, "--work", work)
-    made = []
-    for until in (("--until", "clean"), ("--until", "subwords"), ()):
-        out = lxsr_here(*command, *until).stdout
-        assert out.count("unchanged, kept") == len(made)
-        made.append({path.name for path in work.iterdir()})
-    assert made == [
-        {"corpus"},
-        {"corpus", "subwords"},
-        {"corpus", "subwords", "data-bin", "prepare.json"},
+    work = tmp_path / "work"
+    command = ("prepare", "--data", tmp_path / "text", "--work", work, *SIZES)
+    expected = [
+        (("--until", "clean"), 0, {"corpus"}),
+        (("--until", "subwords"), 1, {"corpus", "subwords"}),
+        ((), 2, {"corpus", "subwords", "data-bin", "prepare.json"}),
     ]
+    for until, kept_stages, names in expected:
+        output = lxsr_here(*command, *until).stdout
+        assert output.count("unchanged, kept") == kept_stages
+        assert {path.name for path in work.iterdir()} == names
+
+
+def test_external_folders_of_stages_are_used_and_not_replaced(tmp_path):
+    """External folders have no manifest."""
+    toy.write(tmp_path / "text", toy.sentences(400))
+    command = ("prepare", "--data", tmp_path / "text", *SIZES, "--work")
+    work = tmp_path / "work"
+    external = tmp_path / "external"
+    lxsr_here(*command, work)
     for name in ("corpus/en-fr", "subwords"):
-        shutil.copytree(work / name, other / name, ignore=shutil.ignore_patterns("stage.json"))
-    out = lxsr_here("prepare", *sizes, "--work", other).stdout
-    assert out.count("external") == 2
-    assert "360 training pairs" in out
-    ours, theirs = contents(work / "data-bin"), contents(other / "data-bin")
-    assert ours.pop("stage.json") != theirs.pop("stage.json")
-    assert ours == theirs
-    given = lxsr_here(*command[:-1], other, check=False)
-    refused(given, f"{other / 'corpus' / 'en-fr'} ", "stage.json")
+        shutil.copytree(work / name, external / name, ignore=shutil.ignore_patterns("stage.json"))
+
+    output = lxsr_here("prepare", *SIZES, "--work", external).stdout
+
+    assert output.count("external") == 2
+    assert "360 training pairs" in output
+    data = contents(work / "data-bin")
+    data_of_external = contents(external / "data-bin")
+    assert data.pop("stage.json") != data_of_external.pop("stage.json")
+    assert data == data_of_external
+    result = lxsr_here(*command, external, check=False)
+    refused(result, f"{external / 'corpus' / 'en-fr'} ", "stage.json")
 
 
 @pytest.mark.parametrize("verb", ["prepare", "run"])
-def test_a_work_folder_in_use_is_refused_and_stays_as_it_is(tmp_path, verb):
+def test_a_work_folder_in_use_is_refused_and_not_changed(tmp_path, verb):
     toy.write(tmp_path / "text", toy.sentences(40))
     work = tmp_path / "work"
     text = [tmp_path / "text"] if verb == "run" else ["--data", tmp_path / "text"]
     with locked_work_folder(work):
-        done = lxsr_here(verb, *text, "--work", work, check=False)
-        refused(done, f"{work}: ", os.getpid())
+        result = lxsr_here(verb, *text, "--work", work, check=False)
+        refused(result, f"{work}: ", os.getpid())
         assert [path.name for path in work.iterdir()] == ["lock"]
 
 
-def test_nothing_is_held_out_for_training_without_validation(tmp_path):
+def test_data_without_held_out_text_is_trained_on_without_validation(tmp_path):
     toy.write(tmp_path / "text", toy.sentences(200))
-    sizes = ("--valid-size", 0, "--test-size", 0, "--vocab-size", 80)
-    said = lxsr_here(
-        "prepare", "--data", tmp_path / "text", "--work", tmp_path / "work", *sizes, "--workers", 1
-    ).stdout
-    assert re.search(
-        r"\n200 training pairs, .*\nto train: .* --disable-validation .*\n.* --disable-validation",
-        said,
-    )
+    command = ["prepare", "--data", tmp_path / "text", "--work", tmp_path / "work"]
+    command += ["--valid-size", 0, "--test-size", 0, "--vocab-size", 80, "--workers", 1]
+    output = lxsr_here(*command).stdout
+    assert "\n200 training pairs, " in output
+    commands = output.partition("\nto train: ")[2].splitlines()
+    assert " --disable-validation " in commands[0]
+    assert " --disable-validation" in commands[1]
+
     data = tmp_path / "work" / "data-bin"
-    done = train_here(data, tmp_path / "save")
-    refused(
-        done,
-        f"{data}: ",
-        "valid.en-fr",
-        "--valid-size N",
-        "--disable-validation",
-    )
-    assert not list((tmp_path / "save").iterdir())  # it ends before the model is made
-    done = train_here(
-        data, tmp_path / "save", "--disable-validation", "--no-epoch-checkpoints", max_epoch="1"
-    )
-    assert done.returncode == 0
+    save_dir = tmp_path / "save"
+    result = train_here(data, save_dir)
+    refused(result, f"{data}: ", "valid.en-fr", "--valid-size N", "--disable-validation")
+    # It ends before the model is made.
+    assert not list(save_dir.iterdir())
+    flags = ("--disable-validation", "--no-epoch-checkpoints")
+    assert train_here(data, save_dir, *flags, max_epoch="1").returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -230,7 +222,7 @@ def test_nothing_is_held_out_for_training_without_validation(tmp_path):
         ),
     ],
 )
-def test_mistakes_are_found_before_anything_is_written(tmp_path, config, options, fragments):
+def test_wrong_options_are_refused_before_anything_is_written(tmp_path, config, options, fragments):
     toy.write(tmp_path / "text", toy.sentences(300))
     pairs = "" if "pairs" in config else "pairs: {en-fr: text}\n"
     (tmp_path / "c.yaml").write_text(f"{pairs}work: work\n{config}\n")
@@ -239,31 +231,33 @@ def test_mistakes_are_found_before_anything_is_written(tmp_path, config, options
     assert not (tmp_path / "work").exists()
 
 
-def test_corpora_are_listed_and_shown():
-    listed = lxsr_here("corpus", "list", "--lang-pair", "fr-de").stdout
-    assert "Europarl-v8" in listed
-    assert "ParaCrawl" not in listed
-    shown = lxsr_here("corpus", "show", "ParaCrawl-v5").stdout
-    assert "ParaCrawl-v5" in shown
-    assert "CC0" in shown
-    refused(
-        lxsr_here("corpus", "get", "nope", "--lang-pair", "en-fr", check=False),
-        "'nope'",
-    )
+def test_corpora_are_listed_by_language_pair_and_shown_with_their_licence():
+    names = lxsr_here("corpus", "list", "--lang-pair", "fr-de").stdout
+    assert "Europarl-v8" in names
+    assert "ParaCrawl" not in names
+    description = lxsr_here("corpus", "show", "ParaCrawl-v5").stdout
+    assert "ParaCrawl-v5" in description
+    assert "CC0" in description
+    result = lxsr_here("corpus", "get", "nope", "--lang-pair", "en-fr", check=False)
+    refused(result, "'nope'")
 
 
-def test_what_a_corpus_made_elsewhere_holds_out_trains_no_other_pair(tmp_path):
-    pytest.importorskip("yaml")
-    pairs, corpus = toy.sentences(400), tmp_path / "work" / "corpus" / "en-fr"
+def test_sentences_held_out_by_an_external_corpus_train_no_other_pair(tmp_path):
+    pairs = toy.sentences(400)
+    corpus = tmp_path / "work" / "corpus" / "en-fr"
     corpus.mkdir(parents=True)
-    for split, start, stop in (("train", 0, 300), ("valid", 300, 350), ("test", 350, 400)):
-        toy.write(corpus / split, pairs[start:stop])
+    toy.write(corpus / "train", pairs[:300])
+    toy.write(corpus / "valid", pairs[300:350])
+    toy.write(corpus / "test", pairs[350:])
     toy.write(tmp_path / "text", pairs, ("en", "de"))
     config = f"pairs: {{en-fr: null, en-de: {tmp_path / 'text'}}}\nwork: {tmp_path / 'work'}\n"
     (tmp_path / "c.yaml").write_text(config)
-    out = lxsr_here("prepare", tmp_path / "c.yaml", "--until", "clean").stdout
-    assert f"{corpus}: external" in out
-    trained = set((corpus.parent / "en-de" / "train.en").read_text().splitlines())
-    held_out = {pair[0].lower() for pair in pairs[300:]}
-    assert len(trained) > 200
-    assert not held_out & {line.lower() for line in trained}
+
+    output = lxsr_here("prepare", tmp_path / "c.yaml", "--until", "clean").stdout
+
+    assert f"{corpus}: external" in output
+    text = (corpus.parent / "en-de" / "train.en").read_text().lower()
+    training_sentences = set(text.splitlines())
+    held_out = {english.lower() for english, _ in pairs[300:]}
+    assert len(training_sentences) > 200
+    assert not held_out & training_sentences

@@ -1,6 +1,4 @@
-"""--rare-subword-dropout through the real commands: what is split, and what the exported model has
-instead.
-"""
+"""--rare-subword-dropout with the real commands: which pieces are split, and the exported rows."""
 
 import re
 
@@ -24,7 +22,8 @@ NO_LAYER = {
 }
 
 
-def exported(checkpoint, folder):
+def exported_table(checkpoint, folder):
+    """The embeddings of the exported model."""
     export(checkpoint, folder)
     return load_file(folder / "model.safetensors")["embed_tokens.weight"]
 
@@ -32,19 +31,12 @@ def exported(checkpoint, folder):
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory, toy_work):
     folder = tmp_path_factory.mktemp("rare")
-    train(
-        toy_work / "data-bin",
-        folder,
-        "--gated",
-        "--rare-subword-dropout",
-        "3",
-        "--no-epoch-checkpoints",
-        **NO_LAYER,
-    )
+    flags = ("--gated", "--rare-subword-dropout", "3", "--no-epoch-checkpoints")
+    train(toy_work / "data-bin", folder, *flags, **NO_LAYER)
     return folder / "checkpoint_last.pt"
 
 
-def test_probabilities_are_of_the_counts_and_the_model_has_the_expectation(
+def test_pieces_are_split_by_their_counts_and_exported_rows_are_expectations(
     tmp_path, toy_work, checkpoint
 ):
     symbols = read_dictionary(toy_work / "data-bin" / "dict.en.txt")
@@ -59,102 +51,100 @@ def test_probabilities_are_of_the_counts_and_the_model_has_the_expectation(
     table = state["model"]["encoder.embed_tokens.weight"].numpy()
     rows = expected_rows(table[: len(symbols)], merged_from(symbols, 4), probability)
     assert not np.allclose(rows, table[: len(symbols)], atol=1e-3)
-    np.testing.assert_array_equal(exported(checkpoint, tmp_path / "model"), [*rows, table[-1]])
+    np.testing.assert_array_equal(
+        exported_table(checkpoint, tmp_path / "model"), [*rows, table[-1]]
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("layers", "flags", "keeps"),
+    ("layers", "flags", "is_unchanged"),
     [
-        ("0", ("--gated",), True),  # a phase without it
+        # A second training without the option.
+        ("0", ("--gated",), True),
         ("1", ("--gated", "--rare-subword-dropout", "3"), False),
         ("1", ("--rare-subword-dropout", "3"), True),
     ],
 )
-def test_rows_stay_where_nothing_is_split_or_layernorm_is_first(
-    tmp_path, toy_work, checkpoint, layers, flags, keeps
+def test_rows_are_exported_unchanged_without_splits_or_with_layernorm_first(
+    tmp_path, toy_work, checkpoint, layers, flags, is_unchanged
 ):
-    start = ("--finetune-from-model", checkpoint) if "--gated" in flags else ()
+    words = [*flags, "--no-epoch-checkpoints"]
+    if "--gated" in flags:
+        words += ["--finetune-from-model", checkpoint]
     options = NO_LAYER | {"encoder_layers": layers}
-    train(
-        toy_work / "data-bin", tmp_path / "run", *start, *flags, "--no-epoch-checkpoints", **options
-    )
+    train(toy_work / "data-bin", tmp_path / "run", *words, **options)
     state = read_checkpoint(tmp_path / "run" / "checkpoint_last.pt")
     assert (SPLIT_PROBABILITY in state["task_state"]) == ("--rare-subword-dropout" in flags)
     table = state["model"]["encoder.embed_tokens.weight"].numpy()
-    rows = exported(tmp_path / "run" / "checkpoint_last.pt", tmp_path / "model")
-    assert np.array_equal(rows, table) == keeps
+    rows = exported_table(tmp_path / "run" / "checkpoint_last.pt", tmp_path / "model")
+    assert np.array_equal(rows, table) == is_unchanged
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("before", ["3", "0"])
-def test_what_a_model_goes_on_from_has_learnt_is_not_split_more_often(
-    tmp_path, toy_work, checkpoint, before
+@pytest.mark.parametrize("dropout", ["3", "0"])
+def test_training_from_a_model_splits_pieces_no_more_often_than_before(
+    tmp_path, toy_work, checkpoint, dropout
 ):
-    """Pieces that the text of another pair had are as rare in this text as unknown ones."""
-    data, rare, short = toy_work / "data-bin", "--rare-subword-dropout", "--no-epoch-checkpoints"
-    if before == "0":
-        train(data, tmp_path / "start", "--gated", rare, before, short, **NO_LAYER)
+    """Pieces of the text of another language pair are as rare in this text as unknown ones."""
+    data = toy_work / "data-bin"
+    flags = ("--gated", "--no-epoch-checkpoints", "--rare-subword-dropout")
+    if dropout == "0":
+        train(data, tmp_path / "start", *flags, "0", **NO_LAYER)
         checkpoint = tmp_path / "start" / "checkpoint_last.pt"
     state = torch.load(checkpoint, weights_only=True)
-    if before == "3":  # as if it had read more text
-        state["task_state"][SPLIT_PROBABILITY] = [
-            p / 2 for p in state["task_state"][SPLIT_PROBABILITY]
-        ]
-    torch.save(state, tmp_path / "start.pt")
     expected = np.array(state["task_state"].get(SPLIT_PROBABILITY, 0.0))
-    new, run_folder = ("--finetune-from-model", tmp_path / "start.pt"), tmp_path / "run"
-    # the second goes on where the first stopped
-    for more in (NO_LAYER, NO_LAYER | {"max_epoch": "2"}):
-        train(data, run_folder, "--gated", rare, "3", *new, short, **more)
-        found = read_checkpoint(run_folder / "checkpoint_last.pt")["task_state"][SPLIT_PROBABILITY]
-        np.testing.assert_allclose(found, np.broadcast_to(expected, len(found)), rtol=1e-6)
+    if dropout == "3":
+        # As if the model had been trained on more text.
+        expected = expected / 2
+        state["task_state"][SPLIT_PROBABILITY] = expected.tolist()
+    torch.save(state, tmp_path / "start.pt")
+
+    # The second run resumes the first.
+    for max_epoch in ("1", "2"):
+        options = NO_LAYER | {"max_epoch": max_epoch}
+        start = ("--finetune-from-model", tmp_path / "start.pt")
+        train(data, tmp_path / "run", *flags, "3", *start, **options)
+        state = read_checkpoint(tmp_path / "run" / "checkpoint_last.pt")
+        probability = state["task_state"][SPLIT_PROBABILITY]
+        expected_row = np.broadcast_to(expected, len(probability))
+        np.testing.assert_allclose(probability, expected_row, rtol=1e-6)
 
 
-def test_probabilities_that_do_not_fit_are_refused(tmp_path, checkpoint):
+def test_probabilities_that_do_not_fit_the_pieces_are_refused(tmp_path, checkpoint):
     state = torch.load(checkpoint, weights_only=True)
-    for wrong in ([0.5] * 3, "all"):
-        state["task_state"][SPLIT_PROBABILITY] = wrong
+    for value in ([0.5] * 3, "all"):
+        state["task_state"][SPLIT_PROBABILITY] = value
         torch.save(state, tmp_path / "checkpoint_last.pt")
-        done = export(tmp_path / "checkpoint_last.pt", tmp_path / "model", check=False)
-        refused(done, "checkpoint_last.pt", "pieces")
+        result = export(tmp_path / "checkpoint_last.pt", tmp_path / "model", check=False)
+        refused(result, "checkpoint_last.pt", "pieces")
 
 
-def validated(checkpoint, data, split="valid"):
-    words = (
-        "--path",
-        checkpoint,
-        "--task",
-        "xling_sent",
-        "--user-dir",
-        "fairseq_lxsr",
-        "--log-format",
-        "simple",
-    )
-    done = run(
-        "fairseq_cli.validate", data, *words, "--cpu", "--valid-subset", split, "--batch-size", "32"
-    )
-    return float(
-        re.search(rf"valid on '{split}' subset.* loss (\S+)", done.stdout + done.stderr)[1]
-    )
+def validation_loss(checkpoint, data, split="valid"):
+    options = ["--path", checkpoint, "--task", "xling_sent", "--user-dir", "fairseq_lxsr"]
+    options += ["--log-format", "simple", "--cpu", "--valid-subset", split, "--batch-size", "32"]
+    result = run("fairseq_cli.validate", data, *options)
+    output = result.stdout + result.stderr
+    return float(re.search(rf"valid on '{split}' subset.* loss (\S+)", output)[1])
 
 
 @pytest.mark.slow
-def test_validation_is_of_the_exported_rows(tmp_path, toy_work, checkpoint):
+def test_validation_uses_the_exported_rows(tmp_path, toy_work, checkpoint):
+    """No piece is split then, also on the training text."""
+    data = toy_work / "data-bin"
     state = torch.load(checkpoint, weights_only=True)
-    splits = state["task_state"].pop(SPLIT_PROBABILITY)
+    assert state["task_state"].pop(SPLIT_PROBABILITY)
     state["cfg"]["task"]["rare_subword_dropout"] = 0.0
-    losses, trained = {}, state["model"]["encoder.embed_tokens.weight"].clone()
-    averaged = torch.from_numpy(exported(checkpoint, tmp_path / "model"))
-    for name, table in (("as trained", trained), ("exported", averaged)):
-        state["model"]["encoder.embed_tokens.weight"] = table
-        torch.save(state, tmp_path / f"{name}.pt")
-        losses[name] = validated(tmp_path / f"{name}.pt", toy_work / "data-bin")
-    on_train = validated(tmp_path / "exported.pt", toy_work / "data-bin", "train")
-    assert losses["as trained"] != pytest.approx(losses["exported"], abs=0.01)
-    assert splits
-    assert validated(checkpoint, toy_work / "data-bin") == losses["exported"]
-    assert validated(checkpoint, toy_work / "data-bin", "train") == on_train  # read whole, too
-    assert read_checkpoint(checkpoint)["extra_state"]["val_loss"] == pytest.approx(
-        losses["exported"], abs=1e-3
-    )
+    torch.save(state, tmp_path / "trained.pt")
+    rows = torch.from_numpy(exported_table(checkpoint, tmp_path / "model"))
+    state["model"]["encoder.embed_tokens.weight"] = rows
+    torch.save(state, tmp_path / "exported.pt")
+
+    loss = validation_loss(checkpoint, data)
+
+    assert loss == validation_loss(tmp_path / "exported.pt", data)
+    assert loss != pytest.approx(validation_loss(tmp_path / "trained.pt", data), abs=0.01)
+    logged_loss = read_checkpoint(checkpoint)["extra_state"]["val_loss"]
+    assert logged_loss == pytest.approx(loss, abs=1e-3)
+    on_training_text = validation_loss(tmp_path / "exported.pt", data, "train")
+    assert validation_loss(checkpoint, data, "train") == on_training_text

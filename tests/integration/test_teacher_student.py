@@ -1,6 +1,4 @@
-"""Training with embeddings of the text beside it, through the real commands: of a teacher, and to
-find near pairs.
-"""
+"""Training with stored embeddings of the text: those of a teacher, and those that find near pairs."""
 
 from types import SimpleNamespace
 
@@ -19,23 +17,25 @@ def teacher(tmp_path_factory, toy_work, toy_model):
     """Embeddings of both sides of the training text."""
     folder = tmp_path_factory.mktemp("teacher")
     for language in ("en", "fr"):
-        text, output = (
-            toy_work / "corpus" / "en-fr" / f"train.{language}",
-            folder / f"train.en-fr.{language}.npy",
-        )
+        text = toy_work / "corpus" / "en-fr" / f"train.{language}"
+        output = folder / f"train.en-fr.{language}.npy"
         lxsr("embed", "--model", toy_model, "--input", text, "--output", output)
     return folder
 
 
-def trained(done, name: str) -> list[float]:
-    """A figure of every epoch of training."""
-    lines = [line for line in done.stdout.splitlines() if "| train |" in line]
-    return [float(line.split(f"| {name} ")[1].split()[0]) for line in lines]
+def losses(result, name: str) -> list[float]:
+    """The mean of a term of the loss in each epoch of training."""
+    values = []
+    for line in result.stdout.splitlines():
+        if "| train |" in line:
+            values.append(float(line.split(f"| {name} ")[1].split()[0]))
+    return values
 
 
 @pytest.mark.slow
 def test_a_student_of_another_width_learns_from_the_teacher_alone(tmp_path, toy_work, teacher):
-    data, flags = toy_work / "data-bin", ("--teacher-embeddings", teacher, "--no-epoch-checkpoints")
+    data = toy_work / "data-bin"
+    flags = ("--gated", "--teacher-embeddings", teacher, "--no-epoch-checkpoints")
     options = {
         **ALONE,
         "encoder_embed_dim": "16",
@@ -43,85 +43,89 @@ def test_a_student_of_another_width_learns_from_the_teacher_alone(tmp_path, toy_
         "max_epoch": "4",
         "lr": "0.02",
     }
-    done = train(data, tmp_path / "student", "--gated", *flags, **options)
-    distill = trained(done, "distill")
+    result = train(data, tmp_path / "student", *flags, **options)
+    distill = losses(result, "distill")
     assert distill[-1] < 0.6 * distill[0]
-    assert validations(done)[-1] > 0.5  # of 32: chance is 0.03
+    # Of 32 pairs; chance is 0.03.
+    assert validations(result)[-1] > 0.5
     checkpoint = tmp_path / "student" / "checkpoint_last.pt"
     export(checkpoint, tmp_path / "model")
-    assert SentenceEncoder.from_pretrained(tmp_path / "model").encode(["One red dog."]).shape == (
-        1,
-        16,
-    )
-    # without a teacher there is no projection any more, and with one of another width a new one
-    aligned = {
+    embeddings = SentenceEncoder.from_pretrained(tmp_path / "model").encode(["One red dog."])
+    assert embeddings.shape == (1, 16)
+
+    # A training without a teacher starts from the student without its projection.
+    flags = ("--gated", "--finetune-from-model", checkpoint, "--no-save")
+    options = {
         "objective": "none",
         "sim_weight": "0",
         "encoder_embed_dim": "16",
         "encoder_layers": "1",
+        "max_epoch": "1",
     }
-    start = ("--gated", "--finetune-from-model", checkpoint, "--no-save")
-    assert validations(train(data, tmp_path / "next", *start, **aligned, max_epoch="1"))[-1] > 0.5
+    assert validations(train(data, tmp_path / "next", *flags, **options))[-1] > 0.5
 
 
 @pytest.mark.parametrize("form", ["cosine", "similarity", "contrast"])
-def test_other_losses_beside_align_and_a_teacher_of_one_side(tmp_path, toy_work, teacher, form):
-    np.save(
-        tmp_path / "train.en-fr.en.npy", np.load(teacher / "train.en-fr.en.npy").astype(np.float16)
-    )
-    flags = ("--teacher-embeddings", tmp_path, "--distill-loss", form)
+def test_every_distillation_loss_trains_with_align_and_a_teacher_of_one_side(
+    tmp_path, toy_work, teacher, form
+):
+    embeddings = np.load(teacher / "train.en-fr.en.npy").astype(np.float16)
+    np.save(tmp_path / "train.en-fr.en.npy", embeddings)
+    flags = ["--teacher-embeddings", tmp_path, "--distill-loss", form]
+    flags += ["--no-save", "--disable-validation"]
     options = {
         "objective": "none",
         "sim_weight": "0",
         "align_similarity": "cosine",
         "align_temperature": "0.1",
+        "max_update": "2",
+        "encoder_layers": "1",
     }
-    short = {"max_update": "2", "encoder_layers": "1"}
-    flags += ("--no-save", "--disable-validation")
-    done = train(toy_work / "data-bin", tmp_path, *flags, **options, **short)
-    assert trained(done, "distill")
-    assert trained(done, "align")
+    result = train(toy_work / "data-bin", tmp_path, *flags, **options)
+    assert losses(result, "distill")
+    assert losses(result, "align")
 
 
 @pytest.mark.slow
-def test_near_pairs_are_put_together_and_are_harder_to_tell_apart(tmp_path, toy_work, teacher):
-    """Their negatives are the nearest of all text; processes that load change nothing."""
+def test_batches_of_near_pairs_have_a_higher_loss(tmp_path, toy_work, teacher):
+    """The pairs of a batch are nearest neighbours. The number of loading processes makes no
+    difference.
+    """
     options = {"objective": "none", "sim_weight": "0", "encoder_layers": "0", "max_epoch": "2"}
-    flags = ("--disable-validation", "--no-save", "--gated")
-    near = ("--batches", "near", "--near-embeddings", teacher, "--num-workers", "0")
-    last = {}
-    for name, more in (
-        ("length", ()),
-        ("near", near),
-        ("near in processes", (*near, "--num-workers", "2")),
-    ):
-        done = train(toy_work / "data-bin", tmp_path, *flags, *more, **options)
-        last[name] = trained(done, "align")
-        assert ("grouping near pairs" in done.stdout) == (name != "length")
-    assert last["near"] == last["near in processes"]
-    assert last["near"][1] > 1.1 * last["length"][1]
+
+    def train_with(*flags):
+        flags = ("--disable-validation", "--no-save", "--gated", *flags)
+        return train(toy_work / "data-bin", tmp_path, *flags, **options)
+
+    near = ("--batches", "near", "--near-embeddings", teacher, "--num-workers")
+    by_length = train_with()
+    in_one_process = train_with(*near, "0")
+    in_processes = train_with(*near, "2")
+    assert "grouping near pairs" not in by_length.stdout
+    assert "grouping near pairs" in in_one_process.stdout
+    assert "grouping near pairs" in in_processes.stdout
+    assert losses(in_one_process, "align") == losses(in_processes, "align")
+    assert losses(in_one_process, "align")[1] > 1.1 * losses(by_length, "align")[1]
 
 
 @pytest.fixture(scope="module")
 def words(tmp_path_factory, toy_work):
-    """Every word of the training text, and embeddings of a teacher: a direction of its own for
-    each.
-    """
+    """Every word of the training text, with a random vector as the embedding of a teacher."""
     folder = tmp_path_factory.mktemp("words")
     for language in ("en", "fr"):
-        text = (toy_work / "corpus" / "en-fr" / f"train.{language}").read_text().lower().split()
-        found = sorted({word.strip(".") for word in text} - {""})
-        (folder / f"{language}.txt").write_text(
-            "".join(f"{word}\n" for word in [*found, "\U0001f680"])
-        )
-        rows = np.random.default_rng(len(found)).standard_normal((len(found) + 1, 24))
-        np.save(folder / f"{language}.npy", rows.astype(np.float16))
+        text = (toy_work / "corpus" / "en-fr" / f"train.{language}").read_text().lower()
+        vocabulary = sorted({word.strip(".") for word in text.split()} - {""})
+        vectors = np.random.default_rng(len(vocabulary)).standard_normal((len(vocabulary) + 1, 24))
+        # No text of the corpus has the last one.
+        lines = [f"{word}\n" for word in [*vocabulary, "\U0001f680"]]
+        (folder / f"{language}.txt").write_text("".join(lines))
+        np.save(folder / f"{language}.npy", vectors.astype(np.float16))
     return folder
 
 
 @pytest.mark.slow
-def test_words_find_the_teachers_embeddings_of_them(tmp_path, toy_work, words):
-    """Beside align; processes that load change nothing, and the projection is not exported."""
+def test_words_learn_the_embeddings_of_the_teacher(tmp_path, toy_work, words):
+    """The number of loading processes makes no difference, and the projection is not exported."""
     options = {
         "objective": "none",
         "sim_weight": "0",
@@ -129,23 +133,23 @@ def test_words_find_the_teachers_embeddings_of_them(tmp_path, toy_work, words):
         "max_epoch": "3",
         "lr": "0.02",
     }
-    flags = ("--disable-validation", "--gated", "--no-epoch-checkpoints", "--teacher-text", words)
-    done = [
-        train(
-            toy_work / "data-bin", tmp_path / workers, *flags, "--num-workers", workers, **options
-        )
-        for workers in ("0", "2")
-    ]
-    teach = trained(done[0], "teach")
-    assert teach == trained(done[1], "teach")
+    flags = ["--disable-validation", "--gated", "--no-epoch-checkpoints", "--teacher-text", words]
+    results = []
+    for workers in ("0", "2"):
+        folder = tmp_path / workers
+        options["num_workers"] = workers
+        results.append(train(toy_work / "data-bin", folder, *flags, **options))
+    teach = losses(results[0], "teach")
+    assert teach == losses(results[1], "teach")
     assert teach[-1] < 0.7 * teach[0]
     export(tmp_path / "0" / "checkpoint_last.pt", tmp_path / "model")
     assert SentenceEncoder.from_pretrained(tmp_path / "model").encode(["One red dog."]).any()
 
 
-def test_texts_are_a_function_of_the_pair(words):
-    """The teacher's row is that of the text; a text without a known piece is never drawn."""
-    ids, ends = np.arange(100, 110), np.array([2, 3, 7, 10])
+def test_the_text_of_a_teacher_that_is_drawn_depends_only_on_the_pair():
+    """A text without a known piece is never drawn."""
+    ids = np.arange(100, 110)
+    ends = np.array([2, 3, 7, 10])
     texts = [
         TeacherText(ids, ends, np.arange(4.0)[:, None]),
         TeacherText(ids[:2], ends[:1], np.array([[9.0]])),
@@ -157,23 +161,24 @@ def test_texts_are_a_function_of_the_pair(words):
     def draw(index):
         batch = {"net_input": {}}
         DrawnTeacherTexts(texts)(batch, SimpleNamespace(dataset=data, index=np.array(index)))
-        return batch["net_input"]["teacher_text"], batch["teacher_text"][:, 0]
+        return batch["net_input"]["teacher_text"], batch["teacher_text"][:, 0].tolist()
 
-    tokens, rows = draw(range(64))
-    again, same = draw([5, 40])
-    assert same.tolist() == rows[[5, 40]].tolist()
-    assert set(rows) == {0, 1, 2, 3, 9}
-    of_row = {
+    # The pieces of a text by the embedding of the teacher.
+    pieces = {
         0: [100, 101, 1],
         1: [102, 1, 1],
         2: [103, 104, 105],
         3: [107, 108, 109],
         9: [100, 101, 1],
     }
-    assert [row.tolist() for row in tokens] == [of_row[row] for row in rows.tolist()]
-    assert [row.tolist() for row in again] == [
-        of_row[row][: again.shape[1]] for row in same.tolist()
-    ]
+    tokens, embeddings = draw(range(64))
+    assert set(embeddings) == {0, 1, 2, 3, 9}
+    for row, embedding in zip(tokens.tolist(), embeddings, strict=True):
+        assert row == pieces[embedding]
+    tokens_of_two, embeddings_of_two = draw([5, 40])
+    assert embeddings_of_two == [embeddings[5], embeddings[40]]
+    for row, embedding in zip(tokens_of_two.tolist(), embeddings_of_two, strict=True):
+        assert row == pieces[embedding][: len(row)]
 
 
 NEAR = "--batches near --near-embeddings"

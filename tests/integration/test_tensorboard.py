@@ -1,4 +1,4 @@
-"""fairseq's own --tensorboard-logdir shows every loss term."""
+"""fairseq's --tensorboard-logdir shows every term of the loss."""
 
 import struct
 
@@ -23,15 +23,9 @@ def test_loss_terms_reach_tensorboard(toy_work, tmp_path):
     board = tmp_path / "board"
     flags = ("--no-save", "--tensorboard-logdir", board)
     train(toy_work / "data-bin", tmp_path / "save", *flags, max_epoch="1", log_interval="5")
-    seen = {}
     for kind in ("train_inner", "valid"):
-        found = [
-            value
-            for path in (board / kind).iterdir()
-            for event in events(path)
-            for value in event.summary.value
-        ]
-        seen[kind] = {value.tag for value in found}
-    for name in ("loss", "gen", "align", "sim", "accuracy"):
-        assert name in seen["train_inner"]
-        assert name in seen["valid"]
+        tags = set()
+        for path in (board / kind).iterdir():
+            for event in events(path):
+                tags.update(value.tag for value in event.summary.value)
+        assert {"loss", "gen", "align", "sim", "accuracy"} <= tags

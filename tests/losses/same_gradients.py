@@ -3,7 +3,7 @@
 import torch
 
 
-def assert_same_with_gradients(found, expected, tensors):
-    torch.testing.assert_close(found, expected)
-    gradients = (torch.autograd.grad(loss, tensors) for loss in (found, expected))
-    torch.testing.assert_close(*gradients)
+def assert_same_with_gradients(loss, expected, tensors):
+    torch.testing.assert_close(loss, expected)
+    gradients = torch.autograd.grad(loss, tensors)
+    torch.testing.assert_close(gradients, torch.autograd.grad(expected, tensors))

@@ -1,6 +1,4 @@
-"""The alignment loss and Matryoshka, which is that of the first units for every width, one pair at
-a time.
-"""
+"""The alignment loss, and its Matryoshka form, the sum over prefixes of the embeddings."""
 
 import math
 
@@ -31,25 +29,49 @@ def loss_of(widths, u, v, **options):
     return alignment_loss(u, v, **options)
 
 
-def slow_loss(widths, u, v, similarity="inner", scale=1.0, negatives=None, same_text=None):
-    """Reference: of every width, side and pair, one softmax over the candidates that the pair
-    sees.
+def slow_softmax_loss(queries, candidates, scale, negatives, is_hidden):
+    """Reference for one direction: the log probability of the translation of each query.
+
+    Args:
+        queries: [N, D]; query number i belongs to candidate number i.
+        candidates: [N, D].
+        scale: factor of the similarities.
+        negatives: an additional candidate for each query, or None.
+        is_hidden: function of a query and a candidate: whether they have the same text.
     """
-    total = u.new_zeros(())
+    loss = queries.new_zeros(())
+    for query in range(len(queries)):
+        rows = [row for row in range(len(candidates)) if not is_hidden(query, row)]
+        vectors = [candidates[row] for row in rows]
+        if negatives[query] is not None:
+            vectors.append(negatives[query])
+        scores = scale * torch.stack(vectors) @ queries[query]
+        loss = loss - scores.log_softmax(0)[rows.index(query)]
+    return loss
+
+
+def slow_loss(widths, u, v, similarity="inner", scale=1.0, negatives=None, same_text=None):
+    """Reference: the sum over all widths and both directions."""
+    loss = u.new_zeros(())
     for width in widths:
-        cut = [side[:, :width] for side in (u, v, *(negatives or [])[:1])]
+        sides = [u[:, :width], v[:, :width]]
+        if negatives is not None:
+            sides.append(negatives.embeddings[:, :width])
         if similarity == "cosine":
-            cut = [side / side.norm(dim=1, keepdim=True) for side in cut]
-        for side, (queries, candidates) in enumerate(((cut[0], cut[1]), (cut[1], cut[0]))):
-            for i in range(len(u)):
-                rows = [j for j in range(len(u)) if same_text is None or not same_text[side, i, j]]
-                seen = [candidates[j] for j in rows]
-                if negatives is not None and negatives.is_candidate[i, side]:
-                    seen.append(cut[2][i])
-                total = (
-                    total - (scale * torch.stack(seen) @ queries[i]).log_softmax(0)[rows.index(i)]
-                )
-    return total
+            sides = [side / side.norm(dim=1, keepdim=True) for side in sides]
+        for side, queries, candidates in ((0, sides[0], sides[1]), (1, sides[1], sides[0])):
+            negatives_of_queries = [None] * len(u)
+            for query in range(len(u)):
+                if negatives is not None and negatives.is_candidate[query, side]:
+                    negatives_of_queries[query] = sides[2][query]
+
+            def is_hidden(query, row, side=side):
+                return same_text is not None and bool(same_text[side, query, row])
+
+            loss = loss + slow_softmax_loss(
+                queries, candidates, scale, negatives_of_queries, is_hidden
+            )
+    return loss
 
 
 def sides(count=2, pairs=4):
@@ -57,22 +79,33 @@ def sides(count=2, pairs=4):
     return [torch.randn(pairs, 5, dtype=torch.double, requires_grad=True) for _ in range(count)]
 
 
-def test_value_worked_out_by_hand():
-    # S = [[1, 0], [2, 2]]; rows: log(1 + e^-1) + log 2; columns: log(1 + e^1) + log(1 + e^-2)
-    u, v = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[1.0, 2.0], [0.0, 2.0]])
-    expected = (
-        math.log1p(math.exp(-1)) + math.log(2) + math.log1p(math.e) + math.log1p(math.exp(-2))
-    )
-    assert alignment_loss(u, v).item() == pytest.approx(expected)
-    # of the first unit: S = [[1, 0], [0, 0]], of both: S = [[1, 0], [0, 1]]; rows and columns alike
-    one, two = math.log1p(math.exp(-1)) + math.log(2), 2 * math.log1p(math.exp(-1))
-    assert losses.matryoshka_alignment_loss(u, u, [1, 2]).item() == pytest.approx(2 * one + 2 * two)
+def test_the_value_equals_one_worked_out_by_hand():
+    # S = [[1, 0], [2, 2]]
+    u = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    v = torch.tensor([[1.0, 2.0], [0.0, 2.0]])
+    rows = math.log1p(math.exp(-1)) + math.log(2)
+    columns = math.log1p(math.e) + math.log1p(math.exp(-2))
+    assert alignment_loss(u, v).item() == pytest.approx(rows + columns)
 
 
-def test_arguments_may_have_names_and_one_pair_has_nothing_to_tell_apart():
+def test_the_matryoshka_value_equals_one_worked_out_by_hand():
+    u = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    # The first unit: S = [[1, 0], [0, 0]]; rows and columns are alike.
+    width_1 = 2 * (math.log1p(math.exp(-1)) + math.log(2))
+    # Both units: S = [[1, 0], [0, 1]].
+    width_2 = 2 * 2 * math.log1p(math.exp(-1))
+    loss = losses.matryoshka_alignment_loss(u, u, [1, 2])
+    assert loss.item() == pytest.approx(width_1 + width_2)
+
+
+def test_arguments_may_be_given_by_name():
     u, v = torch.randn(2, 5, 4)
     assert alignment_loss(u=u, v=v) == alignment_loss(u, v)
-    assert alignment_loss(u[:1], v[:1]).item() == 0
+
+
+def test_the_loss_of_a_single_pair_is_zero():
+    u, v = torch.randn(2, 1, 4)
+    assert alignment_loss(u, v).item() == 0
 
 
 @of_both_losses
@@ -81,49 +114,47 @@ def test_arguments_may_have_names_and_one_pair_has_nothing_to_tell_apart():
 @pytest.mark.parametrize("pairs", [2, 5])
 def test_values_and_gradients_equal_the_slow_reference(widths, similarity, scale, pairs):
     u, v = sides(pairs=pairs)
-    found = loss_of(widths, u, v, similarity=similarity, scale=scale)
-    assert_same_with_gradients(found, slow_loss(widths, u, v, similarity, scale), (u, v))
+    loss = loss_of(widths, u, v, similarity=similarity, scale=scale)
+    assert_same_with_gradients(loss, slow_loss(widths, u, v, similarity, scale), (u, v))
 
 
 @of_both_losses
 @of_both_similarities
-@pytest.mark.parametrize("hard", [False, True])
-@pytest.mark.parametrize("repeated", [False, True])
-def test_with_a_negative_of_its_own_and_without_sentences_of_the_same_text(
-    widths, similarity, hard, repeated
+@pytest.mark.parametrize("has_negatives", [False, True])
+@pytest.mark.parametrize("has_repetitions", [False, True])
+def test_hard_negatives_and_repeated_text_equal_the_slow_reference(
+    widths, similarity, has_negatives, has_repetitions
 ):
     u, v, negative = sides(3)
-    of = torch.tensor([[True, False], [False, True], [False, False], [True, False]])
-    same_text = torch.zeros(2, 4, 4, dtype=torch.bool)
-    same_text[0, 1, 2] = same_text[1, 3, 0] = True  # u_1 does not see v_2, v_3 does not see u_0
-    options = {
-        "similarity": similarity,
-        "scale": 3.0,
-        "negatives": Negatives(negative, of) if hard else None,
-    }
-    options["same_text"] = same_text if repeated else None
-    tensors = (u, v, negative) if hard else (u, v)
-    assert_same_with_gradients(
-        loss_of(widths, u, v, **options), slow_loss(widths, u, v, **options), tensors
-    )
+    tensors = [u, v]
+    options = {"similarity": similarity, "scale": 3.0}
+    if has_negatives:
+        is_candidate = torch.tensor([[True, False], [False, True], [False, False], [True, False]])
+        options["negatives"] = Negatives(negative, is_candidate)
+        tensors.append(negative)
+    if has_repetitions:
+        # u_1 does not see v_2, and v_3 does not see u_0.
+        same_text = torch.zeros(2, 4, 4, dtype=torch.bool)
+        same_text[0, 1, 2] = True
+        same_text[1, 3, 0] = True
+        options["same_text"] = same_text
+    loss = loss_of(widths, u, v, **options)
+    assert_same_with_gradients(loss, slow_loss(widths, u, v, **options), tensors)
 
 
 @of_both_losses
 @of_both_similarities
 def test_gathered_candidates_equal_the_whole_batch(widths, similarity):
     u, v = sides(pairs=6)
-    pad, is_candidate = [F.pad(side, (0, 0, 0, 2)) for side in (u, v)], torch.arange(8) < 6
-    parts = [
-        loss_of(
-            widths,
-            u[rows],
-            v[rows],
-            candidates=Candidates(*pad, rows.start, is_candidate),
-            similarity=similarity,
-        )
-        for rows in (slice(0, 2), slice(2, 6))
-    ]
-    assert_same_with_gradients(sum(parts), slow_loss(widths, u, v, similarity), (u, v))
+    padded_u = F.pad(u, (0, 0, 0, 2))
+    padded_v = F.pad(v, (0, 0, 0, 2))
+    is_candidate = torch.arange(8) < 6
+    loss = 0
+    for start, end in ((0, 2), (2, 6)):
+        candidates = Candidates(padded_u, padded_v, start, is_candidate)
+        options = {"candidates": candidates, "similarity": similarity}
+        loss = loss + loss_of(widths, u[start:end], v[start:end], **options)
+    assert_same_with_gradients(loss, slow_loss(widths, u, v, similarity), (u, v))
 
 
 def test_matryoshka_of_the_full_width_alone_is_the_alignment_loss():
@@ -132,51 +163,58 @@ def test_matryoshka_of_the_full_width_alone_is_the_alignment_loss():
     assert losses.matryoshka_alignment_loss(u.bfloat16(), v.bfloat16(), [5]).dtype == torch.float32
 
 
-def test_a_pair_sees_its_own_row_though_it_is_no_candidate_for_others():
+def test_a_pair_is_its_own_candidate_even_if_it_is_none_for_others():
     u, v = torch.randn(2, 4, 3, dtype=torch.double)
-    first, others = Candidates(u, v, 0, torch.tensor([False, True, True, False])), slice(0, 3)
-    expected = alignment_loss(
-        u[:1], v[:1], candidates=Candidates(u[others], v[others], 0, torch.ones(3).bool())
-    )
-    torch.testing.assert_close(alignment_loss(u[:1], v[:1], candidates=first), expected)
+    candidates = Candidates(u, v, 0, torch.tensor([False, True, True, False]))
+    three_candidates = Candidates(u[:3], v[:3], 0, torch.ones(3).bool())
+    expected = alignment_loss(u[:1], v[:1], candidates=three_candidates)
+    torch.testing.assert_close(alignment_loss(u[:1], v[:1], candidates=candidates), expected)
 
 
-def test_candidates_and_negatives_in_half_precision_are_widened_too():
+def test_candidates_and_negatives_in_half_precision_give_the_loss_of_float32():
     torch.manual_seed(0)
     half = torch.randn(5, 4, 6).bfloat16()
-    own, of, is_candidate = half[4], torch.ones(4, 2).bool(), torch.ones(4).bool()
 
-    def loss(u, v, more_u, more_v, negative):
-        candidates, negatives = Candidates(more_u, more_v, 0, is_candidate), Negatives(negative, of)
-        return alignment_loss(u, v, similarity="cosine", candidates=candidates, negatives=negatives)
+    def loss(u, v, candidates_u, candidates_v, negatives):
+        return alignment_loss(
+            u,
+            v,
+            similarity="cosine",
+            candidates=Candidates(candidates_u, candidates_v, 0, torch.ones(4).bool()),
+            negatives=Negatives(negatives, torch.ones(4, 2).bool()),
+        )
 
-    assert loss(*half[:4], own) == loss(*half[:4].float(), own.float())
+    assert loss(*half) == loss(*half.float())
 
 
-@pytest.mark.parametrize("hard", [False, True])
-def test_cosines_that_are_at_hand_change_nothing(hard):
+@pytest.mark.parametrize("has_negatives", [False, True])
+def test_precomputed_cosines_give_the_same_loss_and_gradients(has_negatives):
     torch.manual_seed(0)
-    u, v, own = (torch.randn(6, 8, requires_grad=True) for _ in range(3))
-    negatives = Negatives(own, torch.tensor([[True, False]] * 6)) if hard else None
-    options = {"similarity": "cosine", "scale": 10, "negatives": negatives}
-    values = []
-    for more in ({}, {"cosines": cosine_similarities(u, v)}):
-        loss = alignment_loss(u, v, **options, **more)
-        values.append([loss, *torch.autograd.grad(loss, (u, v, own) if hard else (u, v))])
-    torch.testing.assert_close(*values)
-    other = alignment_loss(u, v, **options, cosines=-cosine_similarities(u, v))
-    assert (other - values[0][0]).abs() > 0.1
-    # not of the inner product
-    assert alignment_loss(u, v, cosines=cosine_similarities(u, v)) == alignment_loss(u, v)
+    u, v, negative = (torch.randn(6, 8, requires_grad=True) for _ in range(3))
+    tensors = [u, v]
+    options = {"similarity": "cosine", "scale": 10}
+    if has_negatives:
+        options["negatives"] = Negatives(negative, torch.tensor([[True, False]] * 6))
+        tensors.append(negative)
+    cosines = cosine_similarities(u, v)
+
+    loss = alignment_loss(u, v, **options, cosines=cosines)
+
+    expected = alignment_loss(u, v, **options)
+    assert_same_with_gradients(loss, expected, tensors)
+    loss_of_other_cosines = alignment_loss(u, v, **options, cosines=-cosines)
+    assert (loss_of_other_cosines - expected).abs() > 0.1
+    # Inner products do not use them.
+    assert alignment_loss(u, v, cosines=cosines) == alignment_loss(u, v)
 
 
 def test_accuracy_counts_nearest_neighbours_by_cosine():
-    # source 0 is nearest to target 1; targets 0 and 1 are both nearest to source 1; only length
-    # differs in row 2
+    # Source 0 is nearest to target 1; targets 0 and 1 are both nearest to source 1; in row 2, only
+    # the lengths differ.
     u = torch.tensor([[1.0, 0.1, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
     v = torch.tensor([[1.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 9.0]])
     assert in_batch_accuracy(cosine_similarities(u, v)).tolist() == [2.0, 2.0]
-    # target 0 is nearer to source 1 than to source 0; no other sentence is
+    # Target 0 is nearer to source 1 than to source 0; all others are nearest to their translation.
     assert in_batch_accuracy(torch.tensor([[-0.5, -0.9], [-0.2, -0.1]])).tolist() == [2.0, 1.0]
     assert in_batch_accuracy(torch.tensor([[0.5, 0.5], [0.0, 1.0]])).tolist() == [1.0, 2.0]
 
@@ -187,17 +225,16 @@ def test_opposite_sentences_at_any_scale_are_finite():
     assert loss.item() == pytest.approx(4 * 2 * SHARED_SCALE)
     assert torch.autograd.grad(loss, u)[0].isfinite().all()
     u = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
-    # no exponential of -2,000 is above 0
+    # The exponential of -2,000 is 0 in float32.
     loss = alignment_loss(u, -u, similarity="cosine", scale=25 * SHARED_SCALE)
     assert loss.item() == pytest.approx(4 * math.log(2))
 
 
 @of_both_similarities
-def test_sides_of_other_lengths_are_refused(similarity):
+def test_sides_of_different_lengths_and_impossible_widths_are_refused(similarity):
+    u = torch.eye(3)
     with pytest.raises(ValueError, match=r"\(3, 3\) and v \(4, 3\)"):
-        alignment_loss(torch.eye(3), torch.eye(4, 3), similarity=similarity, scale=20.0)
+        alignment_loss(u, torch.eye(4, 3), similarity=similarity, scale=20.0)
     for width in (0, 4):
         with pytest.raises(ValueError, match=f"width {width}\\b.* 3"):
-            losses.matryoshka_alignment_loss(
-                torch.eye(3), torch.eye(3), (1, width), similarity=similarity
-            )
+            losses.matryoshka_alignment_loss(u, u, (1, width), similarity=similarity)

@@ -1,6 +1,4 @@
-"""What holds of every loss: refused options, the order of the pairs, and float32 whatever the
-precision is.
-"""
+"""Properties of all losses: refused options, order of the pairs, and float32 in any precision."""
 
 from functools import partial
 
@@ -15,15 +13,14 @@ DISTANCES = [
 ]
 OF_PAIRS = [losses.alignment_loss, losses.similarity_loss, *DISTANCES]
 OF_SCORES = [losses.context_classification_loss, losses.coherence_regression_loss]
-IDS, TARGET = torch.tensor([[7, 5]]), (torch.tensor([[7]]), torch.ones(1, 1))
+ONES = torch.ones(2, 3)
+IDS = torch.tensor([[7, 5]])
+TARGET = (torch.tensor([[7]]), torch.ones(1, 1))
+# By message: a call with an unknown option.
 UNKNOWN = {
-    "similarity 'l2'": partial(
-        losses.alignment_loss, torch.ones(2, 2), torch.ones(2, 2), similarity="l2"
-    ),
-    "metric 'cosine'": partial(
-        losses.distance_constraint, torch.ones(2, 3), torch.ones(2, 3), metric="cosine"
-    ),
-    "form 'kl'": partial(losses.distillation_loss, torch.ones(2, 3), torch.ones(2, 3), "kl"),
+    "similarity 'l2'": partial(losses.alignment_loss, ONES, ONES, similarity="l2"),
+    "metric 'cosine'": partial(losses.distance_constraint, ONES, ONES, metric="cosine"),
+    "form 'kl'": partial(losses.distillation_loss, ONES, ONES, "kl"),
     "weighting 'idf'": partial(losses.bag_of_pieces, IDS, 1, "idf"),
     "overlap 'max'": partial(losses.mix, TARGET, TARGET, "max"),
     "objective 'mlm'": partial(losses.sentence_targets, "mlm", (IDS, IDS), (IDS, IDS), 1),
@@ -37,9 +34,10 @@ def test_unknown_options_are_refused(message):
 
 
 @pytest.mark.parametrize("loss", OF_PAIRS)
-def test_order_of_the_pairs_changes_nothing(loss):
+def test_the_order_of_the_pairs_makes_no_difference(loss):
     torch.manual_seed(0)
-    u, v, order = *torch.randn(2, 6, 4, dtype=torch.double), torch.randperm(6)
+    u, v = torch.randn(2, 6, 4, dtype=torch.double)
+    order = torch.randperm(6)
     torch.testing.assert_close(loss(u[order], v[order]), loss(u, v))
 
 
@@ -48,12 +46,13 @@ def test_order_of_the_pairs_changes_nothing(loss):
 def test_half_precision_gives_the_loss_of_float32(loss, dtype):
     torch.manual_seed(0)
     first, second = torch.randn(2, 6, 4).to(dtype)
-    found, expected = loss(first, second), loss(first.float(), second.float())
-    torch.testing.assert_close(found, expected, rtol=0, atol=0)  # the types too
+    expected = loss(first.float(), second.float())
+    # Their types are equal, too.
+    torch.testing.assert_close(loss(first, second), expected, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("loss", OF_PAIRS)
-def test_float32_inside_autocast(loss):
+def test_losses_inside_autocast_are_those_of_float32(loss):
     torch.manual_seed(0)
     u, v = torch.randn(2, 8, 64)
     with torch.autocast("cpu", torch.bfloat16):

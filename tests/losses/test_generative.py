@@ -8,14 +8,17 @@ from fairseq_lxsr.losses import token_loss
 PAD = 1
 
 
-def test_a_sentence_counts_once_however_many_of_its_pieces_are_masked():
+def test_each_sentence_has_the_same_weight_whatever_its_number_of_masked_pieces():
     torch.manual_seed(0)
-    masked = torch.tensor([[4, 6, 4], [5, PAD, PAD]]), torch.tensor([[7, 3], [PAD, PAD]])
-    index = torch.tensor([0, 1, 2, 3]), torch.tensor([0, 1])  # of the real ones
+    source = torch.tensor([[4, 6, 4], [5, PAD, PAD]])
+    target = torch.tensor([[7, 3], [PAD, PAD]])
+    # The positions of the pieces that are not padding.
+    index = (torch.tensor([0, 1, 2, 3]), torch.tensor([0, 1]))
     logits = torch.randn(6, 9, dtype=torch.double, requires_grad=True)
     log_p = logits.log_softmax(dim=1)
-    sentences = [(0, 4), (1, 6), (2, 4)], [(3, 5)], [(4, 7), (5, 3)]
-    expected = -sum(
-        sum(log_p[row, piece] for row, piece in pieces) / len(pieces) for pieces in sentences
-    )
-    assert_same_with_gradients(token_loss(logits, masked, index, PAD), expected, logits)
+    first_source = (log_p[0, 4] + log_p[1, 6] + log_p[2, 4]) / 3
+    second_source = log_p[3, 5]
+    first_target = (log_p[4, 7] + log_p[5, 3]) / 2
+    expected = -(first_source + second_source + first_target)
+    loss = token_loss(logits, (source, target), index, PAD)
+    assert_same_with_gradients(loss, expected, logits)

@@ -1,4 +1,4 @@
-"""What the processor computes quickly, as /proc/cpuinfo says."""
+"""Data types that the processor computes quickly, according to /proc/cpuinfo."""
 
 import platform
 
@@ -21,23 +21,26 @@ def processor(request, tmp_path, monkeypatch):
     return request.param
 
 
-def test_what_a_processor_has(processor):
-    expected = None if processor is None else "512" in processor
-    assert [cpu.cpu_has(dtype) for dtype in cpu.FLAGS] == [expected, expected]
-    assert cpu.cpu_autocast_dtype("auto") is (cpu.faster_dtype() if expected else torch.float32)
+def test_half_precision_is_chosen_if_the_processor_supports_it(processor):
+    is_supported = None if processor is None else "512" in processor
+    for dtype in cpu.FLAGS:
+        assert cpu.cpu_has(dtype) is is_supported
+    expected = cpu.faster_dtype() if is_supported else torch.float32
+    assert cpu.cpu_autocast_dtype("auto") is expected
     assert cpu.cpu_autocast_dtype("bfloat16") is torch.bfloat16
 
 
 @pytest.mark.parametrize("layers", [0, 1])
-def test_a_slow_type_is_warned_of(processor, layers, caplog):
-    """Once, when the copy is made, and not for an encoder without products."""
+def test_encoding_in_a_slow_type_is_warned_of_once(processor, layers, caplog):
+    """An encoder without layers has no matrix products, and no warning."""
     copies = NetworkCopies(make_encoder("transformer", num_layers=layers), "cpu")
-    for _ in range(2):
-        copies._model("cpu", "bfloat16")
-    copies._model("cpu", "float32")
-    warned = [record.message for record in caplog.records]
-    assert len(warned) == (processor == "fpu avx2" and layers == 1)
-    assert all("bfloat16" in message for message in warned)
+    for dtype in ("bfloat16", "bfloat16", "float32"):
+        copies._model("cpu", dtype)
+    is_slow = processor == "fpu avx2" and layers == 1
+    messages = [record.message for record in caplog.records]
+    assert len(messages) == is_slow
+    for message in messages:
+        assert "bfloat16" in message
 
 
 def test_training_in_a_slow_type_is_warned_of(processor, caplog):
@@ -46,7 +49,7 @@ def test_training_in_a_slow_type_is_warned_of(processor, caplog):
     assert len(caplog.records) == (processor == "fpu avx2")
 
 
-KEEPING = """
+FREED_BYTES = """
 import torch
 from fairseq_lxsr.modules.cpu import trim_memory, tune_cpu
 
@@ -54,32 +57,37 @@ def resident():
     return int(open("/proc/self/statm").read().split()[1]) * 4096
 
 tune_cpu()
-parts = [torch.ones(1 << 18) for _ in range(200)]  # 1 MiB each
-del parts[::2], parts[::3]  # what is left lies between what is free
-kept = resident()
+# Arrays of 1 MiB; those that remain are between freed ones.
+arrays = [torch.ones(1 << 18) for _ in range(200)]
+del arrays[::2], arrays[::3]
+before = resident()
 trim_memory()
-print(kept - resident())
+print(before - resident())
 """
 
 
 @pytest.mark.skipif(
     platform.libc_ver()[0] != "glibc", reason="other libraries keep memory in other ways"
 )
-def test_freed_memory_is_given_back():
-    assert int(python(KEEPING)) > 100 * 2**20
+def test_trim_memory_returns_freed_memory_to_the_system():
+    assert int(python(FREED_BYTES)) > 100 * 2**20
 
 
 @pytest.mark.parametrize("faster", [torch.float32, torch.bfloat16])
-def test_auto_is_the_type_that_is_measured_faster(monkeypatch, caplog, faster):
-    """Once a process, and said."""
-    calls = []
-    monkeypatch.setattr(
-        cpu, "_seconds", lambda dtype, *sizes: calls.append(dtype) or 1 + (dtype is not faster)
-    )
+def test_auto_selects_the_type_that_is_measured_to_be_faster(monkeypatch, caplog, faster):
+    """It is measured once per process, and logged."""
+    measured = []
+
+    def seconds(dtype, *sizes):
+        measured.append(dtype)
+        return 1 if dtype is faster else 2
+
+    monkeypatch.setattr(cpu, "_seconds", seconds)
     monkeypatch.setattr(cpu, "cpu_has", lambda dtype: True)
     cpu.faster_dtype.cache_clear()
     with caplog.at_level("INFO"):
-        assert [cpu.cpu_autocast_dtype("auto") for _ in range(2)] == [faster] * 2
+        assert cpu.cpu_autocast_dtype("auto") is faster
+        assert cpu.cpu_autocast_dtype("auto") is faster
     cpu.faster_dtype.cache_clear()
-    assert len(calls) == 2
+    assert len(measured) == 2
     assert f"--cpu-precision auto selected {str(faster).removeprefix('torch.')}" in caplog.text

@@ -6,18 +6,18 @@ from fairseq_lxsr.modules.dropout import Dropout
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("p", [0.1, 0.3, 0.75])
-def test_drops_with_its_probability_and_keeps_the_mean(p, dtype):
+def test_values_are_dropped_with_the_probability_and_the_mean_is_kept(p, dtype):
     torch.manual_seed(0)
-    x = torch.ones(333, 1001, dtype=dtype).requires_grad_()  # not a multiple of four
+    # The number of values is not a multiple of four.
+    x = torch.ones(333, 1001, dtype=dtype).requires_grad_()
     y = Dropout(p)(x)
     assert y.dtype == dtype
     dropped = y == 0
     assert dropped.float().mean().item() == pytest.approx(p, abs=0.005)
-    # every place, every fourth, every row alike
+    # Also in every fourth value, a row and a column.
     for part in (dropped.flatten()[::4], dropped.flatten()[3::4], dropped[0], dropped[:, 0]):
         assert part.float().mean().item() == pytest.approx(p, abs=0.1)
-    kept = y[~dropped]
-    assert torch.allclose(kept, torch.tensor(1 / (1 - p), dtype=dtype))
+    assert torch.allclose(y[~dropped], torch.tensor(1 / (1 - p), dtype=dtype))
     y.sum().backward()
     assert torch.equal(x.grad, y.detach())
 
@@ -29,8 +29,9 @@ def test_neighbours_are_dropped_independently():
         assert (dropped[:-distance] * dropped[distance:]).mean().abs() < 0.003
 
 
-def test_a_function_of_the_seed():
-    layer, x = Dropout(0.5), torch.ones(100)
+def test_the_seed_decides_which_values_are_dropped():
+    layer = Dropout(0.5)
+    x = torch.ones(100)
     results = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
@@ -39,7 +40,7 @@ def test_a_function_of_the_seed():
     assert not torch.equal(results[0], results[2])
 
 
-def test_off():
+def test_nothing_is_dropped_in_evaluation_or_with_probability_zero():
     x = torch.randn(10)
     assert Dropout(0.5).eval()(x) is x
     assert Dropout(0.0)(x) is x

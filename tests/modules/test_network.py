@@ -1,4 +1,4 @@
-"""The contract of the networks, and that a new one is one module."""
+"""The interface of the networks, and a new network in a module of its own."""
 
 import sys
 
@@ -32,7 +32,9 @@ class FirstConfig(EncoderSize):
 
 
 class FirstPiece(SentenceNetwork):
-    name, Config, dtypes = "first", FirstConfig, ("float32",)
+    name = "first"
+    Config = FirstConfig
+    dtypes = ("float32",)
 
     def __init__(self, config):
         super().__init__()
@@ -45,23 +47,24 @@ class FirstPiece(SentenceNetwork):
 
 
 @pytest.mark.parametrize("name", ["transformer", "laser", "tlaser"])
-def test_every_network_declares_what_it_is(name):
+def test_every_network_has_the_attributes_and_methods_of_the_interface(name):
     network = all_networks()[name]
     assert network.name == name
     assert set(network.dtypes) <= set(COMPUTE_DTYPES)
     fields = set(network.Config.__dataclass_fields__)
     assert set(network.options) <= fields
     assert {"vocab_size", "padding_idx", "embed_dim", "num_layers"} <= fields
-    built = network(
-        network.Config(20, 1, embed_dim=8, **({"num_heads": 2} if "num_heads" in fields else {}))
-    ).eval()
-    ids, starts, lengths = np.array([5, 6, 7, 8, 9]), np.array([0, 3]), np.array([3, 2])
-    for sentences, inputs in built.batches(FlatPieces(ids, starts, lengths), 4):
-        vectors = built.embed_batch(*map(torch.from_numpy, inputs))
-        assert vectors.shape == (len(sentences), built.config.output_dim)
+    sizes = {"embed_dim": 8}
+    if "num_heads" in fields:
+        sizes["num_heads"] = 2
+    encoder = network(network.Config(20, 1, **sizes)).eval()
+    pieces = FlatPieces(np.array([5, 6, 7, 8, 9]), np.array([0, 3]), np.array([3, 2]))
+    for sentences, inputs in encoder.batches(pieces, 4):
+        vectors = encoder.embed_batch(*map(torch.from_numpy, inputs))
+        assert vectors.shape == (len(sentences), encoder.config.output_dim)
 
 
-def test_a_file_in_the_folder_is_a_network(tmp_path, monkeypatch):
+def test_a_module_in_the_folder_is_a_network(tmp_path, monkeypatch):
     (tmp_path / "first.py").write_text(NETWORK)
     monkeypatch.setattr(modules, "__path__", [*modules.__path__, str(tmp_path)])
     all_networks.cache_clear()

@@ -1,4 +1,4 @@
-"""Linear layers whose weights are laid out once, against torch's own."""
+"""Linear layers with weights that are packed once give the products of torch."""
 
 import pytest
 import torch
@@ -12,38 +12,44 @@ TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 0.02}
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("shape", [(1, 24), (7, 24), (3, 5, 24), (2, 64, 24)])
 @pytest.mark.parametrize("bias", [True, False])
-def test_same_products(dtype, shape, bias):
+def test_packed_layers_give_the_products_of_torch(dtype, shape, bias):
     if not can_pack(dtype):
         pytest.skip("this processor or build of torch packs nothing")
     torch.manual_seed(1)
-    linear, x = nn.Linear(24, 40, bias).to(dtype), torch.randn(shape).to(dtype)
+    linear = nn.Linear(24, 40, bias).to(dtype)
+    x = torch.randn(shape).to(dtype)
     with torch.inference_mode():
-        found, exact = PackedLinear(linear)(x), nn.functional.linear(x, linear.weight, linear.bias)
-    assert found.dtype is dtype
-    torch.testing.assert_close(found, exact, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
+        result = PackedLinear(linear)(x)
+        expected = nn.functional.linear(x, linear.weight, linear.bias)
+    assert result.dtype is dtype
+    torch.testing.assert_close(result, expected, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
 
 
 @pytest.mark.skipif(
     not can_pack(torch.float32), reason="this processor or build of torch packs nothing"
 )
-def test_input_with_gaps():
-    linear, x = nn.Linear(24, 40), torch.randn(3, 9, 24)[:, :4]  # as T-LASER has it
+def test_packed_layers_take_input_that_is_not_contiguous():
+    """T-LASER has such input."""
+    linear = nn.Linear(24, 40)
+    x = torch.randn(3, 9, 24)[:, :4]
     with torch.inference_mode():
         torch.testing.assert_close(PackedLinear(linear)(x), linear(x), atol=1e-5, rtol=1e-5)
 
 
-def test_other_layers_stay(monkeypatch):
-    class Other(nn.Linear):
-        pass
+class Subclass(nn.Linear):
+    pass
 
-    network = nn.Sequential(
-        nn.Linear(4, 4), Other(4, 4), nn.LayerNorm(4), nn.Sequential(nn.Linear(4, 4).double())
-    )
+
+def test_only_linear_layers_in_float32_and_half_precision_are_packed():
+    double = nn.Sequential(nn.Linear(4, 4).double())
+    network = nn.Sequential(nn.Linear(4, 4), Subclass(4, 4), nn.LayerNorm(4), double)
     pack_linears(network)
     packed = PackedLinear if can_pack(torch.float32) else nn.Linear
-    assert [type(part) for part in network] == [packed, Other, nn.LayerNorm, nn.Sequential]
-    assert type(network[3][0]) is nn.Linear  # torch computes double
-    # nor is anything packed without the operations
+    assert [type(layer) for layer in network] == [packed, Subclass, nn.LayerNorm, nn.Sequential]
+    assert type(double[0]) is nn.Linear
+
+
+def test_nothing_is_packed_on_other_processors(monkeypatch):
     monkeypatch.setattr("platform.machine", lambda: "riscv64")
     network = nn.Sequential(nn.Linear(4, 4))
     pack_linears(network)

@@ -1,5 +1,5 @@
-"""Rows of several sentences: every sentence once, none overlapping, and the same embeddings as
-padded batches give.
+"""Rows with several sentences: each sentence once, without overlaps, with the same embeddings as in
+padded batches.
 """
 
 import numpy as np
@@ -18,32 +18,37 @@ LENGTHS = {
 
 
 @pytest.mark.parametrize("name", LENGTHS)
-def test_every_sentence_lies_in_one_row_by_itself(name):
+def test_every_sentence_is_in_one_row_without_overlaps(name):
     lengths = LENGTHS[name]
-    seen = []
+    sentences = []
     for rows in pack(lengths):
         assert (np.diff(rows.row) >= 0).all()
-        taken = np.zeros((rows.count, rows.width), dtype=int)
-        for sentence, row, place in zip(rows.sentences, rows.row, rows.place, strict=True):
-            taken[row, place : place + lengths[sentence]] += 1
-            assert place + lengths[sentence] <= rows.width
-        assert taken.max() == 1
-        assert taken.any(axis=1).all()
+        counts = np.zeros((rows.count, rows.width), dtype=int)
+        for sentence, row, start in zip(rows.sentences, rows.row, rows.place, strict=True):
+            end = start + lengths[sentence]
+            counts[row, start:end] += 1
+            assert end <= rows.width
+        assert counts.max() == 1
+        assert counts.any(axis=1).all()
         longest = max(lengths[rows.sentences])
         assert rows.width == NARROW or rows.width // 2 < longest <= rows.width
-        seen.extend(rows.sentences)
-    assert sorted(seen) == np.flatnonzero(lengths).tolist()
+        sentences.extend(rows.sentences)
+    assert sorted(sentences) == np.flatnonzero(lengths).tolist()
 
 
-def test_nearly_no_padding_and_nothing_to_pack():
+def test_less_than_5_percent_of_rows_is_padding():
     lengths = LENGTHS["mixed"]
-    assert lengths.sum() / sum(rows.width * rows.count for rows in pack(lengths)) > 0.95
+    size = sum(rows.width * rows.count for rows in pack(lengths))
+    assert lengths.sum() / size > 0.95
+
+
+def test_empty_sentences_have_no_rows():
     assert pack(np.zeros(0, dtype=int)) == []
     assert pack(np.zeros(3, dtype=int)) == []
 
 
 @pytest.mark.parametrize(("rows", "sentences"), [(1, 1), (3, 10), (100, 7), (100, 1000)])
-def test_batches_are_the_whole(rows, sentences):
+def test_batches_have_all_rows_and_at_most_the_given_sizes(rows, sentences):
     (whole,) = pack(np.random.default_rng(1).integers(1, 40, 200))
     parts = list(whole.batches(rows, sentences))
     assert np.concatenate([part.sentences for part in parts]).tolist() == whole.sentences.tolist()
@@ -62,15 +67,17 @@ def test_rows_give_the_embeddings_of_padded_batches(num_layers, gated, order_coe
     model = make_encoder("transformer", **sizes, gated=gated, order_coefficients=order_coefficients)
     if order_coefficients:
         torch.nn.init.normal_(model.order)
-    for layer in model.layers if gated else ():
-        torch.nn.init.normal_(layer.gates)
+    if gated:
+        for layer in model.layers:
+            torch.nn.init.normal_(layer.gates)
     rng = np.random.default_rng(2)
     sentences = [rng.integers(4, 50, length) for length in (3, 70, 1, 64, 12, 12, 65, 33)]
     lengths = np.array([len(sentence) for sentence in sentences])
     starts = lengths.cumsum() - lengths
+    pieces = FlatPieces(np.concatenate(sentences), starts, lengths)
     for rows in pack(lengths):
-        inputs = row_inputs(rows, FlatPieces(np.concatenate(sentences), starts, lengths), 1)
-        packed = model.forward_rows(*map(torch.from_numpy, inputs))
-        for sentence, vector in zip(rows.sentences, packed, strict=True):
-            alone = model(torch.from_numpy(sentences[sentence])[None])[0][0][0]
-            torch.testing.assert_close(vector, alone, atol=1e-5, rtol=1e-5)
+        inputs = row_inputs(rows, pieces, 1)
+        embeddings = model.forward_rows(*map(torch.from_numpy, inputs))
+        for number, embedding in zip(rows.sentences, embeddings, strict=True):
+            [(expected, _)] = model(torch.from_numpy(sentences[number])[None])
+            torch.testing.assert_close(embedding, expected[0], atol=1e-5, rtol=1e-5)

@@ -17,13 +17,14 @@ def tokens():
 
 @pytest.mark.parametrize("num_layers", [1, 3])
 def test_padding_and_batch_never_change_an_embedding(tokens, num_layers):
-    """The tag stays first, its position does not move."""
+    """The tag is always at the first position."""
     padding_and_batch_change_nothing(make_encoder(num_layers=num_layers), tokens)
 
 
 def slow_forward(encoder, sentence):
-    """The textbook: all places in all layers, head by head, the tag picked at the end."""
-    dim, heads = encoder.config.embed_dim, encoder.config.num_heads
+    """The textbook: all positions in all layers, head by head; the tag is selected at the end."""
+    dim = encoder.config.embed_dim
+    heads = encoder.config.num_heads
     width = dim // heads
     x = torch.cat((encoder.tag[None], encoder.embed_tokens(sentence))) * dim**0.5
     x = x + encoder.positions[: len(x)]
@@ -31,23 +32,25 @@ def slow_forward(encoder, sentence):
         normal = layer.self_attn_layer_norm(x)
         q = layer.self_attn.q_proj(normal)
         k, v = layer.self_attn.kv_proj(normal).chunk(2, dim=-1)
-        mixed = []
+        values = []
         for head in range(heads):
             part = slice(head * width, (head + 1) * width)
-            mixed.append((q[:, part] @ k[:, part].T / width**0.5).softmax(-1) @ v[:, part])
-        x = x + layer.self_attn.out_proj(torch.cat(mixed, dim=-1))
+            weights = (q[:, part] @ k[:, part].T / width**0.5).softmax(-1)
+            values.append(weights @ v[:, part])
+        x = x + layer.self_attn.out_proj(torch.cat(values, dim=-1))
         x = x + layer.fc2(layer.fc1(layer.final_layer_norm(x)).relu())
     return encoder.layer_norm(x[0])
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_computing_the_first_place_only_equals_the_textbook_values_and_gradients(tokens, training):
+def test_values_and_gradients_equal_the_textbook(tokens, training):
+    """The encoder computes only the first position of the last layer."""
     encoder = make_encoder(num_layers=3, dropout=0.0).train(training)
     result = encoder(tokens)
     expected = torch.stack([slow_forward(encoder, row[row.ne(PAD)]) for row in tokens])
     torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-5)
-    # not the parameters whose gradient is zero for all but rounding: a bias of keys moves no
-    # softmax
+    # Without parameters whose gradient is zero except for rounding, such as the bias of keys, which
+    # does not change a softmax.
     parameters = [
         encoder.tag,
         encoder.embed_tokens.weight,
@@ -55,31 +58,29 @@ def test_computing_the_first_place_only_equals_the_textbook_values_and_gradients
         encoder.layers[2].fc2.weight,
     ]
     weights = torch.randn(result.shape)
-    gradients = (
-        torch.autograd.grad((states * weights).sum(), parameters) for states in (result, expected)
-    )
-    torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-5)
+    gradients = torch.autograd.grad((result * weights).sum(), parameters)
+    expected_gradients = torch.autograd.grad((expected * weights).sum(), parameters)
+    torch.testing.assert_close(gradients, expected_gradients, rtol=1e-3, atol=1e-5)
 
 
-def test_the_last_layer_computes_the_tag_alone(tokens):
-    encoder, shapes = make_encoder(num_layers=2), []
+def test_the_last_layer_computes_only_the_tag(tokens):
+    encoder = make_encoder(num_layers=2)
+    shapes = []
     for norm in (encoder.layers[-1].final_layer_norm, encoder.layer_norm):
         norm.register_forward_hook(lambda _, inputs, __: shapes.append(tuple(inputs[0].shape)))
     encoder(tokens)
     assert shapes == [(5, 1, 16), (5, 1, 16)]
 
 
-def test_order_of_the_words_matters(tokens):
+def test_the_order_of_pieces_changes_the_embedding(tokens):
     encoder = make_encoder()
     assert (encoder(tokens[:1]) - encoder(tokens[:1].flip(1))).abs().max() > 1e-3
 
 
-def test_positions_worked_out_by_hand():
-    # D 4: frequencies 1 and 1 / 10,000
-    expected = [[0, 0, 1, 1], [0.841471, 0.0001, 0.540302, 1.0]]
-    torch.testing.assert_close(
-        sinusoidal_positions(2, 4), torch.tensor(expected), atol=1e-6, rtol=0
-    )
+def test_positions_equal_those_worked_out_by_hand():
+    # With 4 dimensions, the frequencies are 1 and 1 / 10,000.
+    expected = torch.tensor([[0, 0, 1, 1], [0.841471, 0.0001, 0.540302, 1.0]])
+    torch.testing.assert_close(sinusoidal_positions(2, 4), expected, atol=1e-6, rtol=0)
 
 
 def test_with_zero_branches_every_embedding_is_the_tag_until_the_first_update(tokens):

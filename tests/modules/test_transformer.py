@@ -26,16 +26,16 @@ def tokens():
     return token_batch()
 
 
-def test_parameters_of_the_paper():
-    # 30 M (Table 1), 25.6 M of them the embedding
+def test_the_number_of_parameters_is_that_of_the_paper():
+    # Table 1 has 30 M, of which the embeddings are 25.6 M.
     encoder = TransformerSentenceEncoder(TransformerConfig(vocab_size=50_000, padding_idx=PAD))
     head = ReconstructionHead(512, 512, 50_000)
-    count = sum(p.numel() for module in (encoder, head) for p in module.parameters())
-    assert count == 30_222_672
+    parameters = [*encoder.parameters(), *head.parameters()]
+    assert sum(parameter.numel() for parameter in parameters) == 30_222_672
     assert encoder.embed_tokens.weight.numel() == 25_600_000
 
 
-def test_initial_weights_of_the_released_code():
+def test_reset_as_released_has_the_distributions_of_the_released_code():
     sizes = {
         "vocab_size": 2000,
         "embed_dim": 64,
@@ -46,9 +46,11 @@ def test_initial_weights_of_the_released_code():
     encoder = make_encoder(**sizes)
     assert encoder.embed_tokens.weight.std().item() == pytest.approx(1 / 8, rel=0.02)
     encoder.reset_as_released()
-    first, *others = [layer.state_dict() for layer in encoder.layers]
+    # All layers start with the same weights.
+    first, second, third = (layer.state_dict() for layer in encoder.layers)
     for name, value in first.items():
-        assert all(torch.equal(value, other[name]) for other in others), name
+        assert torch.equal(second[name], value), name
+        assert torch.equal(third[name], value), name
     for table in (encoder.embed_tokens.weight, encoder.embed_positions.weight):
         assert table.std().item() == pytest.approx(1, rel=0.02)
     assert not encoder.embed_tokens.weight[PAD].any()
@@ -63,13 +65,14 @@ def test_initial_weights_of_the_released_code():
             assert 0.8 * limit < first[f"{linear}.{kind}"].abs().max() <= limit, linear
 
 
-def test_epsilon_is_that_of_every_layer_norm(tokens):
+def test_layer_norm_eps_is_the_epsilon_of_every_layer_norm(tokens):
     encoder = make_encoder(layer_norm_eps=1e-12)
     norms = [module for module in encoder.modules() if isinstance(module, torch.nn.LayerNorm)]
     assert [norm.eps for norm in norms] == [1e-12] * 5
     assert ReconstructionHead(16, 16, 40, 1e-12).layer_norm.eps == 1e-12
     with torch.no_grad():
-        encoder.embed_tokens.weight *= 1e-5  # so small that epsilon matters
+        # So small that epsilon makes a difference.
+        encoder.embed_tokens.weight *= 1e-5
         encoder.embed_positions.weight *= 1e-5
         small = encoder(tokens)[0][0]
         assert small.norm(dim=1).min() > 1
@@ -78,180 +81,193 @@ def test_epsilon_is_that_of_every_layer_norm(tokens):
         assert (plain(tokens)[0][0] - small).abs().max() > 0.1
 
 
+def embed(encoder, tokens):
+    """The embeddings of one batch."""
+    [(embeddings, _)] = encoder(tokens)
+    return embeddings
+
+
 def open_gates(encoder):
     for layer in encoder.layers:
         torch.nn.init.normal_(layer.gates)
     return encoder
 
 
-def test_gated_layers_start_as_the_mean_of_embeddings_and_then_see_order(tokens):
+def test_gated_layers_start_as_the_mean_of_embeddings_and_can_learn_the_order(tokens):
     encoder = make_encoder(gated=True)
     weights = encoder.embed_tokens.weight
-    sentence, turned = tokens[:1], tokens[:1].flip(1)
-    # the root of 16
-    torch.testing.assert_close(encoder(sentence)[0][0][0], 4 * weights[sentence[0]].mean(0))
-    torch.testing.assert_close(encoder(sentence)[0][0], encoder(turned)[0][0])
-    encoder(sentence)[0][0].square().sum().backward()
-    assert all(layer.gates.grad.abs().min() > 0 for layer in encoder.layers)
+    sentence = tokens[:1]
+    backwards = sentence.flip(1)
+    # Embeddings are multiplied by the root of their width, 16.
+    torch.testing.assert_close(embed(encoder, sentence)[0], 4 * weights[sentence[0]].mean(0))
+    torch.testing.assert_close(embed(encoder, sentence), embed(encoder, backwards))
+    embed(encoder, sentence).square().sum().backward()
+    for layer in encoder.layers:
+        assert layer.gates.grad.abs().min() > 0
     open_gates(encoder)
-    assert not torch.allclose(encoder(sentence)[0][0], encoder(turned)[0][0], atol=1e-3)
+    assert not torch.allclose(embed(encoder, sentence), embed(encoder, backwards), atol=1e-3)
 
 
-def test_gated_layer_equals_its_formula(tokens):
+def test_a_gated_layer_equals_its_formula(tokens):
     encoder = open_gates(make_encoder(gated=True, num_layers=1))
-    layer, sentence = encoder.layers[0], tokens[:1]
-    x = 4 * encoder.embed_tokens(sentence)
-    everywhere = torch.ones(1, 1, 1, sentence.shape[1], dtype=torch.bool)
+    layer = encoder.layers[0]
+    sentence = tokens[:1]
+    mask = torch.ones(1, 1, 1, sentence.shape[1], dtype=torch.bool)
     positions = encoder.embed_positions.weight[: sentence.shape[1]]
-    x = x + layer.gates[0] * layer.self_attn(layer.self_attn_layer_norm(x) + positions, everywhere)
-    x = x + layer.gates[1] * layer.fc2(
-        torch.nn.functional.silu(layer.fc1(layer.final_layer_norm(x)))
-    )
-    torch.testing.assert_close(encoder(sentence)[0][0][0], x[0].mean(0), rtol=1e-5, atol=1e-5)
+    x = 4 * encoder.embed_tokens(sentence)
+    x = x + layer.gates[0] * layer.self_attn(layer.self_attn_layer_norm(x) + positions, mask)
+    hidden = torch.nn.functional.silu(layer.fc1(layer.final_layer_norm(x)))
+    x = x + layer.gates[1] * layer.fc2(hidden)
+    torch.testing.assert_close(embed(encoder, sentence)[0], x[0].mean(0), rtol=1e-5, atol=1e-5)
 
 
-def makes_states(operations):
-    """Whether anything had a row for each piece, [..., T, 16]."""
-    return any(
-        shape and len(shape) == 3 and shape[-1] == 16 and shape[0] > 3
-        for _, shape in operations.calls
-    )
+def computes_states(operations):
+    """Whether an operation had a row for each piece, [..., T, 16]."""
+    for _, shape in operations.calls:
+        if shape and len(shape) == 3 and shape[-1] == 16 and shape[0] > 3:
+            return True
+    return False
+
+
+BAG = {"gated": True, "num_layers": 0, "dropout": 0.0}
 
 
 @pytest.mark.parametrize("order_coefficients", [0, 2])
-def test_without_layers_or_noise_nothing_but_a_bag_is_computed_and_it_is_the_same(
+def test_without_layers_or_dropout_weighted_sums_give_the_same_values_and_gradients(
     tokens, order_coefficients
 ):
-    options = {
-        "gated": True,
-        "num_layers": 0,
-        "dropout": 0.0,
-        "order_coefficients": order_coefficients,
-    }
-    encoder, other = make_encoder(**options).train(), tokens[:, :4]
+    encoder = make_encoder(**BAG, order_coefficients=order_coefficients).train()
+    shorter_tokens = tokens[:, :4]
     if order_coefficients:
         torch.nn.init.normal_(encoder.order)
+
     with Operations() as operations:
-        bags = encoder.embed(tokens, other)
-    assert not makes_states(operations)
-    slow = [pooled for pooled, _ in encoder(tokens, other)]
-    for a, b in zip(bags, slow, strict=True):
-        torch.testing.assert_close(a, b)
+        sums = encoder.embed(tokens, shorter_tokens)
+
+    assert not computes_states(operations)
+    expected = [pooled for pooled, _ in encoder(tokens, shorter_tokens)]
+    torch.testing.assert_close(list(sums), expected)
     weights = list(encoder.parameters())
-    fast, expected = (
-        torch.autograd.grad(sum(u.square().sum() for u in us), weights) for us in (bags, slow)
-    )
-    for a, b in zip(fast, expected, strict=True):
-        torch.testing.assert_close(a, b)
-    for changed in ({"dropout": 0.1}, {"num_layers": 1}, {"gated": False}):
-        with Operations() as operations:
-            make_encoder(**options | changed).train().embed(tokens)
-        assert makes_states(operations)
+    gradients = torch.autograd.grad(sum(part.square().sum() for part in sums), weights)
+    expected_gradients = torch.autograd.grad(sum(part.square().sum() for part in expected), weights)
+    torch.testing.assert_close(gradients, expected_gradients)
+
+
+@pytest.mark.parametrize("options", [{"dropout": 0.1}, {"num_layers": 1}, {"gated": False}])
+def test_states_are_computed_with_dropout_layers_or_normalisation(tokens, options):
+    with Operations() as operations:
+        make_encoder(**BAG | options).train().embed(tokens)
+    assert computes_states(operations)
 
 
 def slow_cosine_pool(states, length, count):
     """One coefficient, one piece at a time."""
-    places, numbers = range(length), range(1, count + 1)
-    return torch.stack(
-        [
-            sum(math.cos(math.pi * k * (t + 0.5) / length) * states[t] for t in places) / length
-            for k in numbers
-        ]
-    )
+    coefficients = []
+    for number in range(1, count + 1):
+        total = torch.zeros_like(states[0])
+        for position in range(length):
+            total += math.cos(math.pi * number * (position + 0.5) / length) * states[position]
+        coefficients.append(total / length)
+    return torch.stack(coefficients)
 
 
 def test_cosine_coefficients_equal_the_slow_reference(tokens):
-    states, is_token = torch.randn(*tokens.shape, 6), tokens.ne(PAD)
+    states = torch.randn(*tokens.shape, 6)
+    is_token = tokens.ne(PAD)
     weights = order_weights(is_token, 3)
     assert not weights[:, ~is_token].any()
-    mean, *result = torch.einsum("kbt,btd->kbd", weights, states)
+    mean, *coefficients = torch.einsum("kbt,btd->kbd", weights, states)
     torch.testing.assert_close(mean, mean_pool(states, is_token))
-    lengths = is_token.sum(dim=1).tolist()
-    expected = torch.stack(
-        [slow_cosine_pool(row, length, 3) for row, length in zip(states, lengths, strict=True)]
-    )
-    torch.testing.assert_close(torch.stack(result, dim=1), expected)
-    # what does not change has none
-    constant = order_weights(torch.ones(1, 5, dtype=torch.bool), 4)[1:]
-    torch.testing.assert_close(constant.sum(dim=2), torch.zeros(4, 1))
+    expected = []
+    for row, length in zip(states, is_token.sum(dim=1).tolist(), strict=True):
+        expected.append(slow_cosine_pool(row, length, 3))
+    torch.testing.assert_close(torch.stack(coefficients, dim=1), torch.stack(expected))
 
 
-def test_order_counts_from_nothing_on(tokens):
+def test_cosine_coefficients_of_constant_states_are_zero():
+    weights = order_weights(torch.ones(1, 5, dtype=torch.bool), 4)[1:]
+    torch.testing.assert_close(weights.sum(dim=2), torch.zeros(4, 1))
+
+
+def test_order_coefficients_start_at_zero_and_can_learn_the_order(tokens):
     encoder = make_encoder(gated=True, num_layers=0, order_coefficients=2)
-    sentence, turned = tokens[:1], tokens[:1].flip(1)
-    torch.testing.assert_close(encoder(sentence)[0][0], encoder(turned)[0][0])
-    encoder(sentence)[0][0].square().sum().backward()
+    sentence = tokens[:1]
+    backwards = sentence.flip(1)
+    torch.testing.assert_close(embed(encoder, sentence), embed(encoder, backwards))
+    embed(encoder, sentence).square().sum().backward()
     assert encoder.order.grad.abs().min() > 0
     torch.nn.init.normal_(encoder.order)
-    assert not torch.allclose(encoder(sentence)[0][0], encoder(turned)[0][0], atol=1e-3)
+    assert not torch.allclose(embed(encoder, sentence), embed(encoder, backwards), atol=1e-3)
 
 
 @pytest.mark.parametrize("order_coefficients", [0, 2])
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("num_layers", [0, 1, 2, 6])
 def test_padding_and_batch_never_change_an_embedding(tokens, num_layers, gated, order_coefficients):
-    encoder = make_encoder(
-        num_layers=num_layers, gated=gated, order_coefficients=order_coefficients
-    )
+    sizes = {"num_layers": num_layers, "order_coefficients": order_coefficients}
+    encoder = make_encoder(gated=gated, **sizes)
     if order_coefficients:
         torch.nn.init.normal_(encoder.order, std=0.1)
     if gated:
         open_gates(encoder)
-    padding_and_batch_change_nothing(lambda batch: encoder(batch)[0][0], tokens)
+    padding_and_batch_change_nothing(partial(embed, encoder), tokens)
 
 
-def test_batches_of_different_length_in_one_call(tokens):
+def test_batches_of_different_lengths_are_encoded_in_one_call(tokens):
     encoder = make_encoder()
     (first, _), (second, states) = encoder(tokens, tokens[1:3, :4])
-    torch.testing.assert_close(first, encoder(tokens)[0][0])
+    torch.testing.assert_close(first, embed(encoder, tokens))
     torch.testing.assert_close(second, first[1:3], rtol=0, atol=5e-6)
     assert states.shape == (2, 4, 16)
 
 
-def test_layer_equals_attention_written_out(tokens):
-    """One layer against the textbook formula, head by head, without
-    scaled_dot_product_attention.
-    """
+def test_a_layer_equals_attention_written_out(tokens):
+    """The formula of the textbook, head by head."""
     encoder = make_encoder(num_layers=1)
-    layer, sentence = encoder.layers[0], tokens[:1]
-    x = encoder.layer_norm(
-        encoder.embed_tokens(sentence) + encoder.embed_positions.weight[: sentence.shape[1]]
-    )[0]
+    layer = encoder.layers[0]
+    sentence = tokens[:1]
+    positions = encoder.embed_positions.weight[: sentence.shape[1]]
+    x = encoder.layer_norm(encoder.embed_tokens(sentence) + positions)[0]
     query, key, value = layer.self_attn.in_proj(x).chunk(3, dim=-1)
     heads = []
-    for part in range(2):
-        q, k, v = (matrix[:, part * 8 : part * 8 + 8] for matrix in (query, key, value))
-        heads.append((q @ k.T / 8**0.5).softmax(-1) @ v)
+    for part in (slice(0, 8), slice(8, 16)):
+        weights = (query[:, part] @ key[:, part].T / 8**0.5).softmax(-1)
+        heads.append(weights @ value[:, part])
     x = layer.self_attn_layer_norm(x + layer.self_attn.out_proj(torch.cat(heads, dim=-1)))
     hidden = layer.fc1(x)
     x = layer.final_layer_norm(x + layer.fc2(hidden * torch.sigmoid(hidden)))
-    torch.testing.assert_close(encoder(sentence)[0][0][0], x.mean(0), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(embed(encoder, sentence)[0], x.mean(0), rtol=1e-5, atol=1e-6)
 
 
-def test_no_layers_is_the_mean_of_normalised_embeddings(tokens):
+def test_an_encoder_without_layers_gives_the_mean_of_normalised_embeddings(tokens):
     encoder = make_encoder(num_layers=0)
     x = encoder.embed_tokens(tokens[2, :4]) + encoder.embed_positions.weight[:4]
     expected = torch.nn.functional.layer_norm(x, (16,)).mean(0)
-    torch.testing.assert_close(encoder(tokens)[0][0][2], expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(embed(encoder, tokens)[2], expected, rtol=1e-5, atol=1e-6)
 
 
-def test_gradients_do_not_reach_padding_and_a_sentence_without_pieces_is_zero_not_nan(tokens):
+def test_padding_has_no_gradient(tokens):
     encoder = make_encoder()
-    encoder(tokens)[0][0].square().sum().backward()
+    embed(encoder, tokens).square().sum().backward()
     assert encoder.embed_tokens.weight.grad[PAD].abs().max() == 0
     assert encoder.embed_tokens.weight.grad[int(tokens[0, 0])].abs().max() > 0
-    [(embeddings, states)] = encoder(torch.full((2, 3), PAD))
+
+
+def test_the_embedding_of_a_sentence_without_pieces_is_zero():
+    [(embeddings, states)] = make_encoder()(torch.full((2, 3), PAD))
     assert embeddings.tolist() == torch.zeros(2, 16).tolist()
     assert torch.isfinite(states).all()
 
 
-def test_mean_is_taken_in_float32():
-    states = torch.full((1, 300, 4), 300.0, dtype=torch.float16)  # their sum is beyond float16
+def test_the_mean_is_computed_in_float32():
+    # The sum of the states is beyond float16.
+    states = torch.full((1, 300, 4), 300.0, dtype=torch.float16)
     assert mean_pool(states, torch.ones(1, 300, dtype=torch.bool)).tolist() == [[300.0] * 4]
 
 
-def test_head_shares_the_embeddings():
-    head, embeddings = ReconstructionHead(16, 16, 40), torch.randn(40, 16, requires_grad=True)
+def test_the_reconstruction_head_uses_the_embeddings_as_its_weights():
+    head = ReconstructionHead(16, 16, 40)
+    embeddings = torch.randn(40, 16, requires_grad=True)
     logits = head(torch.randn(3, 16), embeddings)
     assert logits.shape == (3, 40)
     logits.sum().backward()
@@ -259,18 +275,18 @@ def test_head_shares_the_embeddings():
 
 
 @pytest.mark.parametrize("rows", [False, True])
-def test_mean_and_maximum_side_by_side(tokens, rows):
-    mean, both = make_encoder(), make_encoder(pooling="mean_max")
-    [(expected, states)] = mean(tokens)
-    embeddings = by_rows(both, tokens) if rows else both(tokens)[0][0]
-    assert both.config.output_dim == 32
-    torch.testing.assert_close(embeddings[:, :16], expected, rtol=0, atol=5e-6)
+def test_mean_max_pooling_gives_the_mean_and_the_maximum(tokens, rows):
+    encoder = make_encoder(pooling="mean_max")
+    assert encoder.config.output_dim == 32
+    [(mean, states)] = make_encoder()(tokens)
+    embeddings = embed_by_rows(encoder, tokens) if rows else embed(encoder, tokens)
+    torch.testing.assert_close(embeddings[:, :16], mean, rtol=0, atol=5e-6)
     for row, length in enumerate(tokens.ne(PAD).sum(1)):
         maximum = states[row, :length].max(dim=0).values
         torch.testing.assert_close(embeddings[row, 16:], maximum, rtol=0, atol=5e-6)
 
 
-def by_rows(encoder, tokens):
+def embed_by_rows(encoder, tokens):
     """All sentences in one row, as `SentenceEncoder` packs them."""
     real = tokens.ne(PAD)
     lengths = real.sum(1)
@@ -293,41 +309,45 @@ def test_rows_of_many_lengths_are_embedded_by_length(options, monkeypatch):
     batches = []
     for longest in (60, 40):
         lengths = generator.integers(0, 9, 70)
-        lengths[:2] = longest, 0  # one long row, one that is empty
+        # A long sentence and an empty one.
+        lengths[0] = longest
+        lengths[1] = 0
         is_token = np.arange(longest) < lengths[:, None]
-        batches.append(
-            torch.from_numpy(np.where(is_token, generator.integers(4, 40, is_token.shape), PAD))
-        )
+        ids = np.where(is_token, generator.integers(4, 40, is_token.shape), PAD)
+        batches.append(torch.from_numpy(ids))
     widths = []
-    monkeypatch.setattr(
-        encoder, "_states", lambda x, *rest: widths.append(x.shape[1]) or states(x, *rest)
-    )
-    states = type(encoder)._states.__get__(encoder)
+    compute_states = encoder._states
+
+    def record_width(x, *arguments):
+        widths.append(x.shape[1])
+        return compute_states(x, *arguments)
+
+    monkeypatch.setattr(encoder, "_states", record_width)
     with Operations() as operations:
-        fast = encoder.embed(*batches)
+        embeddings = encoder.embed(*batches)
     assert "aten::item" not in {name for name, _ in operations.calls}
     assert min(widths) < 5 < max(widths) == 60
-    slow = [pooled for pooled, _ in encoder(*batches)]
-    gradients = []
-    for pooled in (fast, slow):
-        assert [len(part) for part in pooled] == [70, 70]
-        encoder.zero_grad()
-        sum((part * part.cos()).sum() for part in pooled).backward()
-        gradients.append([weight.grad.clone() for weight in encoder.parameters()])
-    for a, b in zip(fast + gradients[0], slow + gradients[1], strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+    expected = [pooled for pooled, _ in encoder(*batches)]
+    assert [len(part) for part in embeddings] == [70, 70]
+    torch.testing.assert_close(list(embeddings), expected, rtol=1e-4, atol=1e-5)
+    parameters = list(encoder.parameters())
+    loss = sum((part * part.cos()).sum() for part in embeddings)
+    expected_loss = sum((part * part.cos()).sum() for part in expected)
+    gradients = torch.autograd.grad(loss, parameters)
+    expected_gradients = torch.autograd.grad(expected_loss, parameters)
+    torch.testing.assert_close(gradients, expected_gradients, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("gated", [False, True])
-def test_where_values_are_dropped(gated):
+def test_dropout_is_applied_to_embeddings_branches_and_activations(gated):
     encoder = make_encoder(num_layers=2, gated=gated).train()
-    parts = {"dropout": 2, "activation_dropout": 1}
-    expected = {
-        f"layers.{layer}.{name}": count for layer in (0, 1) for name, count in parts.items()
-    }
     assert dropout_calls(encoder, lambda: encoder(torch.full((3, 5), 7))) == {
         "dropout": 1,
-        **expected,
+        "layers.0.dropout": 2,
+        "layers.0.activation_dropout": 1,
+        "layers.1.dropout": 2,
+        "layers.1.activation_dropout": 1,
     }
 
 
@@ -336,24 +356,22 @@ def test_attention_weights_are_dropped_in_training_and_keep_the_mean():
     config = TransformerConfig(
         40, PAD, embed_dim=16, ffn_embed_dim=32, num_heads=2, attention_dropout=0.5
     )
-    attention, x, attends = (
-        SelfAttention(config),
-        torch.randn(1, 6, 16),
-        torch.ones(1, 1, 6, 6, dtype=torch.bool),
-    )
-    whole = attention.eval()(x, attends)
-    drawn = torch.stack([attention.train()(x, attends) for _ in range(2000)])
-    assert drawn.std(dim=0).min() > 0.01
-    torch.testing.assert_close(drawn.mean(dim=0), whole, atol=0.05, rtol=0)
+    attention = SelfAttention(config)
+    x = torch.randn(1, 6, 16)
+    mask = torch.ones(1, 1, 6, 6, dtype=torch.bool)
+    expected = attention.eval()(x, mask)
+    samples = torch.stack([attention.train()(x, mask) for _ in range(2000)])
+    assert samples.std(dim=0).min() > 0.01
+    torch.testing.assert_close(samples.mean(dim=0), expected, atol=0.05, rtol=0)
 
 
 @pytest.mark.parametrize("options", [{}, {"gated": True, "order_coefficients": 1}])
 def test_a_gpu_encodes_all_batches_together_with_the_same_result(options):
     encoder = make_encoder(**options).eval()
-    short, long = token_batch()[:2], token_batch()
-    narrow = short[:, : short.shape[1] - 1]
-    together = encoder._forward_together((narrow, long))
-    for (embeddings, states), tokens in zip(together, (narrow, long), strict=True):
+    wide = token_batch()
+    narrow = wide[:2, :-1]
+    together = encoder._forward_together((narrow, wide))
+    for (embeddings, states), tokens in zip(together, (narrow, wide), strict=True):
         ((expected, expected_states),) = encoder(tokens)
         torch.testing.assert_close(embeddings, expected)
         is_token = tokens.ne(PAD)
@@ -367,28 +385,38 @@ def with_zero_branches(encoder):
 
 
 def branch_projections(encoder):
-    return [part for layer in encoder.layers for part in (layer.self_attn.out_proj, layer.fc2)]
+    projections = []
+    for layer in encoder.layers:
+        projections += [layer.self_attn.out_proj, layer.fc2]
+    return projections
+
+
+def assert_projections_have_gradients(encoder, embeddings):
+    (embeddings * torch.randn(embeddings.shape)).sum().backward()
+    for projection in branch_projections(encoder):
+        assert projection.weight.grad.abs().max() > 1e-4
 
 
 @pytest.mark.parametrize("released", [False, True])
-def test_zero_branches_leave_of_a_layer_its_two_norms(tokens, released):
-    encoder, without = (make_encoder(num_layers=count) for count in (2, 0))
+def test_a_layer_with_zero_branches_only_normalises_twice(tokens, released):
+    encoder = make_encoder(num_layers=2)
+    without_layers = make_encoder(num_layers=0)
     if released:
         encoder.reset_as_released()
-        without.load_state_dict({name: encoder.state_dict()[name] for name in without.state_dict()})
+        without_layers.load_state_dict(encoder.state_dict(), strict=False)
     with_zero_branches(encoder)
-    [(embeddings, states)], [(plain, expected)] = encoder(tokens), without(tokens)
+    [(embeddings, states)] = encoder(tokens)
+    [(plain, expected)] = without_layers(tokens)
     for _ in range(4):
         expected = torch.nn.functional.layer_norm(expected, [16])
     is_piece = tokens.ne(PAD)
     torch.testing.assert_close(states[is_piece], expected[is_piece], rtol=1e-5, atol=1e-6)
     # The input is already normalized, so that only the epsilon of the norms remains.
     torch.testing.assert_close(embeddings, plain, rtol=1e-3, atol=1e-4)
-    (embeddings * torch.randn(embeddings.shape)).sum().backward()
-    assert all(part.weight.grad.abs().max() > 1e-4 for part in branch_projections(encoder))
+    assert_projections_have_gradients(encoder, embeddings)
 
 
-def test_gated_zero_branches_change_nothing_and_have_open_gates(tokens):
+def test_gated_layers_with_zero_branches_change_nothing_and_have_open_gates(tokens):
     encoder = with_zero_branches(make_encoder(gated=True))
     [(embeddings, states)] = encoder(tokens)
     [(plain, expected)] = make_encoder(gated=True, num_layers=0)(tokens)

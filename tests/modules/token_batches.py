@@ -1,4 +1,4 @@
-"""Small encoders and a batch of sentences for their tests, and what must hold for every encoder."""
+"""Small encoders, a batch of sentences, and a check that every encoder must pass."""
 
 import torch
 import torch.nn.functional as F
@@ -16,9 +16,8 @@ SIZES = {
 def make_encoder(name: str, **options):
     torch.manual_seed(0)
     network = all_networks()[name]
-    return network(
-        network.Config(**({"vocab_size": 40, "padding_idx": PAD} | SIZES[name] | options))
-    ).eval()
+    sizes = {"vocab_size": 40, "padding_idx": PAD} | SIZES[name] | options
+    return network(network.Config(**sizes)).eval()
 
 
 def token_batch() -> torch.Tensor:
@@ -30,13 +29,13 @@ def token_batch() -> torch.Tensor:
 
 
 def padding_and_batch_change_nothing(encode, tokens: torch.Tensor) -> None:
-    """Wider padding, a sentence alone, another order: the same embeddings."""
-    together = encode(tokens)
-    torch.testing.assert_close(
-        encode(F.pad(tokens, (0, 20), value=PAD)), together, rtol=0, atol=5e-6
-    )
+    """Check that wider padding, single sentences and another order give the same embeddings."""
+    expected = encode(tokens)
+    padded = encode(F.pad(tokens, (0, 20), value=PAD))
+    torch.testing.assert_close(padded, expected, rtol=0, atol=5e-6)
     for row in range(len(tokens)):
-        alone = encode(tokens[row : row + 1, : int(tokens[row].ne(PAD).sum())])
-        torch.testing.assert_close(alone[0], together[row], rtol=0, atol=5e-6)
+        length = int(tokens[row].ne(PAD).sum())
+        single = encode(tokens[row : row + 1, :length])
+        torch.testing.assert_close(single[0], expected[row], rtol=0, atol=5e-6)
     order = torch.tensor([3, 0, 4, 2, 1])
-    torch.testing.assert_close(encode(tokens[order]), together[order], rtol=0, atol=5e-6)
+    torch.testing.assert_close(encode(tokens[order]), expected[order], rtol=0, atol=5e-6)

@@ -26,7 +26,7 @@ def markdown(text: str) -> list[str]:
     return list(with_headings(markdown_blocks(text)))
 
 
-def written(folder, **files: str) -> None:
+def write_files(folder, **files: str) -> None:
     for name, text in files.items():
         path = folder / name.replace("__", "/").replace("_", ".")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -75,11 +75,11 @@ def test_the_title_in_the_metadata_of_markdown_is_a_heading():
     assert markdown("---\ntags: a\n...\nSwitch it off.\n") == ["Switch it off."]
 
 
-def test_a_rule_at_the_start_of_markdown_is_no_metadata():
+def test_a_rule_at_the_start_of_markdown_does_not_begin_metadata():
     assert markdown("---\n\nA dog.\n\n---\n\nA cat.\n") == ["A dog.", "A cat."]
 
 
-def test_blocks_of_html():
+def test_html_is_split_into_blocks_that_follow_their_heading():
     text = (
         "<title>Pool &amp; gym</title><style>p {}</style><script>'<p>no</p>'</script>"
         "<template><p>no</p></template><!-- no --><body>Open <b>dai</b>ly.<br>Even&nbsp;now"
@@ -96,23 +96,23 @@ def test_blocks_of_html():
     ]
 
 
-def test_damaged_html_is_read():
+def test_damaged_html_is_read_without_an_error():
     assert html("<![foo[x]]>a</h1></template><p>b<p c") == ["a", "b"]
     assert html("<h1>A dog<p>barks")[0].startswith("A dog")
     assert html("") == []
     assert html("<!-- no -->") == []
 
 
-def test_nested_html_is_read():
+def test_deeply_nested_html_is_read_without_an_error():
     assert html("<div>" * 5000 + "a dog") == ["a dog"]
 
 
-def test_the_encoding_that_html_declares_does_not_count():
+def test_the_encoding_that_html_declares_is_ignored():
     assert html('<meta charset="iso-8859-1"><p>café') == ["café"]
 
 
 def test_files_of_a_folder_are_named_and_sorted(tmp_path, capsys):
-    written(
+    write_files(
         tmp_path / "kb",
         b_txt="One.\n\nTwo.\n",
         a__c_html="<p>Three",
@@ -123,12 +123,13 @@ def test_files_of_a_folder_are_named_and_sorted(tmp_path, capsys):
     folder = tmp_path / "kb"
     expected = {"a/c.html#1": "Three", "b.txt#1": "One.", "b.txt#2": "Two."}
     assert list(passages(folder).items()) == list(expected.items())
-    assert "files not read: 1 (picture.png)" in (message := capsys.readouterr().err)
+    message = capsys.readouterr().err
+    assert "files not read: 1 (picture.png)" in message
     assert message.count("\n") == 1
 
 
 def test_files_and_their_folder_give_the_same_ids(tmp_path):
-    written(tmp_path / "kb", b_txt="One.", a_html="<p>Three", sub__c_txt="Four.")
+    write_files(tmp_path / "kb", b_txt="One.", a_html="<p>Three", sub__c_txt="Four.")
     kb = tmp_path / "kb"
     assert passages(kb / "b.txt", kb / "a.html", kb / "sub" / "c.txt") == passages(kb)
     assert passages(kb / "b.txt") == {"b.txt#1": "One."}
@@ -136,7 +137,7 @@ def test_files_and_their_folder_give_the_same_ids(tmp_path):
 
 
 def test_two_folders_keep_their_names(tmp_path):
-    written(tmp_path, en__a_txt="One.", de__a_txt="Eins.")
+    write_files(tmp_path, en__a_txt="One.", de__a_txt="Eins.")
     assert passages(tmp_path / "en", tmp_path / "de") == {
         "de/a.txt#1": "Eins.",
         "en/a.txt#1": "One.",
@@ -144,7 +145,7 @@ def test_two_folders_keep_their_names(tmp_path):
 
 
 def test_links_and_pipes_in_a_folder_are_not_followed(tmp_path, capsys):
-    written(tmp_path / "kb", a_txt="One.")
+    write_files(tmp_path / "kb", a_txt="One.")
     (tmp_path / "kb" / "loop").symlink_to(tmp_path / "kb")
     (tmp_path / "kb" / "gone.txt").symlink_to(tmp_path / "nothing")
     os.mkfifo(tmp_path / "kb" / "pipe.txt")
@@ -162,7 +163,7 @@ def test_links_and_pipes_in_a_folder_are_not_followed(tmp_path, capsys):
         ("a.txt", b"a " * SENTENCE_BYTES, "a.txt", "longer than"),
     ],
 )
-def test_folders_that_cannot_be_read(tmp_path, name, content, place, problem):
+def test_a_file_that_cannot_be_read_is_named(tmp_path, name, content, place, problem):
     (tmp_path / "kb").mkdir()
     (tmp_path / "kb" / name).write_bytes(content)
     with pytest.raises(InputError) as error:
@@ -178,7 +179,9 @@ def test_a_missing_file_is_named_as_given(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("name", "package"), [("a.md", "markdown_it"), ("a.html", "lxml")])
-def test_packages_that_are_missing(monkeypatch, tmp_path, name, package):
+def test_a_missing_package_is_named_with_the_command_that_installs_it(
+    monkeypatch, tmp_path, name, package
+):
     (tmp_path / name).write_text("a dog\n")
     monkeypatch.setattr("fairseq_lxsr.machine.is_missing", lambda module: True)
     with pytest.raises(InputError, match=rf"{name} needs {package}, .*pip install"):

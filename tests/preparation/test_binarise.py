@@ -1,6 +1,4 @@
-"""The files are those of fairseq-preprocess, byte for byte, whatever the number of processes and
-shards.
-"""
+"""`binarise` writes the same bytes as fairseq-preprocess, with any number of processes and shards."""
 
 import json
 import shutil
@@ -45,79 +43,81 @@ def prepared(tmp_path_factory):
 
 
 def build(prepared, folder, **options):
+    """Binarise the corpus; return the content of each .bin and .idx file by its name."""
     binarise(folder, {("en", "fr"): prepared / "corpus"}, prepared / "subwords", **options)
-    return {
-        name: content
-        for name, content in contents(folder).items()
-        if name.endswith((".bin", ".idx"))
-    }
+    files = {}
+    for name, content in contents(folder).items():
+        if name.endswith((".bin", ".idx")):
+            files[name] = content
+    return files
 
 
-def test_nothing_held_out_for_testing(prepared, tmp_path):
+def test_an_empty_test_split_has_no_files(prepared, tmp_path):
     source = find_source(str(prepared / "text"), "en", "fr")
     report = make_corpus(tmp_path / "corpus", ("en", "fr"), source, held_out=HeldOut(20, 0))
     assert report["pairs"] == {"train": 380, "valid": 20, "test": 0}
+
     binarise(tmp_path / "data", {("en", "fr"): tmp_path / "corpus"}, prepared / "subwords")
-    assert {path.name.split(".")[0] for path in (tmp_path / "data").glob("*.bin")} == {
-        "train",
-        "valid",
-    }
+
+    splits = {path.name.split(".")[0] for path in (tmp_path / "data").glob("*.bin")}
+    assert splits == {"train", "valid"}
 
 
-def test_the_bytes_of_fairseq_preprocess(prepared, tmp_path):
+def test_files_have_the_same_bytes_as_those_of_fairseq_preprocess(prepared, tmp_path):
     subwords = prepared / "subwords"
-    tokenizer = Tokenizer(
-        subwords / "sentencepiece.model", TextOptions.load(subwords / "text.json")
-    )
+    text_options = TextOptions.load(subwords / "text.json")
+    tokenizer = Tokenizer(subwords / "sentencepiece.model", text_options)
     for path in (prepared / "corpus").glob("*.??"):
-        pieces = tokenizer.pieces(path.read_text(encoding="utf-8").splitlines())
-        (tmp_path / path.name).write_text(
-            "".join(" ".join(line) + "\n" for line in pieces), encoding="utf-8"
-        )
-    prefixes = [argument for split in SPLITS for argument in (f"--{split}pref", tmp_path / split)]
-    options = [
-        "--srcdict",
-        subwords / "dict.txt",
-        "--joined-dictionary",
-        "--destdir",
-        tmp_path / "theirs",
-    ]
-    languages = ["--source-lang", "en", "--target-lang", "fr"]
-    run("fairseq_cli.preprocess", *languages, *prefixes, *options, preloaded=FAIRSEQ)
-    ours = build(prepared, tmp_path / "ours")
-    assert len(ours) == 12
-    for name in (*ours, "dict.en.txt"):
-        assert (tmp_path / "ours" / name).read_bytes() == (
-            tmp_path / "theirs" / name
-        ).read_bytes(), name
+        lines = path.read_text(encoding="utf-8").splitlines()
+        with open(tmp_path / path.name, "w", encoding="utf-8") as stream:
+            for pieces in tokenizer.pieces(lines):
+                stream.write(" ".join(pieces) + "\n")
+    options = ["--source-lang", "en", "--target-lang", "fr"]
+    for split in SPLITS:
+        options += [f"--{split}pref", tmp_path / split]
+    options += ["--srcdict", subwords / "dict.txt", "--joined-dictionary"]
+    options += ["--destdir", tmp_path / "fairseq"]
+    run("fairseq_cli.preprocess", *options, preloaded=FAIRSEQ)
+
+    files = build(prepared, tmp_path / "data")
+
+    assert len(files) == 12
+    for name in (*files, "dict.en.txt"):
+        content = (tmp_path / "data" / name).read_bytes()
+        assert content == (tmp_path / "fairseq" / name).read_bytes(), name
 
 
 @pytest.mark.parametrize("shards", [1, 3])
-def test_processes_and_blocks_change_nothing(prepared, tmp_path, monkeypatch, shards):
+def test_the_output_is_the_same_for_any_number_of_processes_and_size_of_blocks(
+    prepared, tmp_path, monkeypatch, shards
+):
     whole = build(prepared, tmp_path / "whole", workers=1, shards=shards)
     monkeypatch.setattr("fairseq_lxsr.preparation.binarise.in_blocks", partial(in_blocks, size=50))
     monkeypatch.setattr("fairseq_lxsr.preparation.binarise.SMALL_TEXT", 0)
-    assert whole == build(prepared, tmp_path / "two", workers=2, shards=shards)
+    in_blocks_of_50 = build(prepared, tmp_path / "blocks", workers=2, shards=shards)
+    assert in_blocks_of_50 == whole
 
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_many_pairs_take_one_tokenizer_and_the_same_processes(
+def test_four_language_pairs_start_as_many_processes_as_one(
     prepared, tmp_path, monkeypatch, workers
 ):
+    """The tokenizer, too, is loaded once."""
     counts = Counter()
 
-    def counted(name, function):
+    def count_calls_of(name, function):
         def call(*arguments):
             counts[name] += 1
             return function(*arguments)
 
         monkeypatch.setattr(f"fairseq_lxsr.preparation.binarise.{name}", call)
 
-    counted("_load_tokenizer", _load_tokenizer)
-    counted("ordered_map", ordered_map)
+    count_calls_of("_load_tokenizer", _load_tokenizer)
+    count_calls_of("ordered_map", ordered_map)
     monkeypatch.setattr("fairseq_lxsr.preparation.binarise.SMALL_TEXT", 0)
     build(prepared, tmp_path / "one", workers=workers)
-    one = dict(counts)
+    calls_for_one_pair = dict(counts)
+    counts.clear()
     languages = ("de", "es", "it", "pt")
     for language in languages:
         shutil.copytree(prepared / "corpus", tmp_path / language)
@@ -125,52 +125,56 @@ def test_many_pairs_take_one_tokenizer_and_the_same_processes(
             path.rename(path.with_suffix(f".{language}"))
     corpora = {("en", language): tmp_path / language for language in languages}
     binarise(tmp_path / "many", corpora, prepared / "subwords", workers=workers)
-    assert counts == {name: 2 * count for name, count in one.items()}
+    assert counts == calls_for_one_pair
     for split in SPLITS:
-        first = (tmp_path / "one" / f"{split}.en-fr.fr.bin").read_bytes()
-        assert {
-            (tmp_path / "many" / f"{split}.en-{other}.{other}.bin").read_bytes()
-            for other in languages
-        } == {first}
+        french = (tmp_path / "one" / f"{split}.en-fr.fr.bin").read_bytes()
+        for language in languages:
+            path = tmp_path / "many" / f"{split}.en-{language}.{language}.bin"
+            assert path.read_bytes() == french, path.name
 
 
-def test_shards_hold_every_pair_once_side_by_side(prepared, tmp_path):
-    def pairs(folder):
-        sides = (
-            data_utils.load_indexed_dataset(f"{folder}/train.en-fr.{name}", None)
-            for name in ("en", "fr")
-        )
-        return [tuple(tuple(ids.tolist()) for ids in pair) for pair in zip(*sides, strict=True)]
+def read_training_pairs(folder):
+    english = data_utils.load_indexed_dataset(f"{folder}/train.en-fr.en", None)
+    french = data_utils.load_indexed_dataset(f"{folder}/train.en-fr.fr", None)
+    pairs = []
+    for source, target in zip(english, french, strict=True):
+        pairs.append((source.tolist(), target.tolist()))
+    return pairs
 
+
+def test_each_training_pair_is_in_one_shard(prepared, tmp_path):
     build(prepared, tmp_path / "whole")
     build(prepared, tmp_path / "parts", shards=3)
+
     folders = list(shard_folders(tmp_path / "parts"))
+
     assert [folder.name for folder in folders] == ["0", "1", "2"]
-    assert sorted(pair for folder in folders for pair in pairs(folder)) == sorted(
-        pairs(tmp_path / "whole")
-    )
+    pairs = []
+    for folder in folders:
+        pairs += read_training_pairs(folder)
+    assert sorted(pairs) == sorted(read_training_pairs(tmp_path / "whole"))
     assert (folders[0] / "valid.en-fr.en.bin").is_file()
     assert not (folders[1] / "valid.en-fr.en.bin").exists()
 
 
 @pytest.mark.parametrize("shards", [1, 3])
-def test_every_shard_knows_the_sources_of_its_pairs(copied, shards):
+def test_each_shard_has_the_numbers_of_pairs_by_source(copied, shards):
     sources = {"first": 200, "none": 0, "last": 150}
     (copied / "corpus" / "sources.json").write_text(json.dumps(sources))
+
     build(copied, copied / "out", shards=shards)
+
+    shard_of_pair = shard_numbers(0, 350, shards)
     folders = list(shard_folders(copied / "out"))
-    found = [json.loads((folder / "train.en-fr.sources.json").read_text()) for folder in folders]
-    numbers = shard_numbers(0, 350, shards)
-    assert found == [
-        {
-            "first": int((numbers[:200] == shard).sum()),
+    assert len(folders) == shards
+    for shard, folder in enumerate(folders):
+        expected = {
+            "first": int((shard_of_pair[:200] == shard).sum()),
             "none": 0,
-            "last": int((numbers[200:] == shard).sum()),
+            "last": int((shard_of_pair[200:] == shard).sum()),
         }
-        for shard in range(shards)
-    ]
-    corpora = [read_corpus(folder, "train", "fr", "en", 10_000) for folder in folders]
-    assert [corpus.sources for corpus in corpora] == found
+        assert json.loads((folder / "train.en-fr.sources.json").read_text()) == expected
+        assert read_corpus(folder, "train", "fr", "en", 10_000).sources == expected
 
 
 @pytest.mark.parametrize(
@@ -183,7 +187,7 @@ def test_every_shard_knows_the_sources_of_its_pairs(copied, shards):
         ("{", ""),
     ],
 )
-def test_sources_of_another_text_are_refused(copied, content, message):
+def test_numbers_by_source_that_do_not_fit_the_text_are_refused(copied, content, message):
     build(copied, copied / "data")
     for path in (copied / "corpus" / "sources.json", copied / "data" / "train.en-fr.sources.json"):
         path.write_text(content)
@@ -194,7 +198,7 @@ def test_sources_of_another_text_are_refused(copied, content, message):
         read_corpus(copied / "data", "train", "en", "fr", 10_000)
 
 
-def test_shards_are_of_one_size_and_do_not_depend_on_blocks():
+def test_shards_have_about_the_same_size_and_do_not_depend_on_blocks():
     numbers = shard_numbers(0, 30_000, 4)
     assert np.abs(np.bincount(numbers) - 7_500).max() < 100
     parts = [shard_numbers(start, 10_000, 4) for start in (0, 10_000, 20_000)]
@@ -203,7 +207,7 @@ def test_shards_are_of_one_size_and_do_not_depend_on_blocks():
 
 @pytest.fixture
 def copied(prepared, tmp_path):
-    """The corpus and the subwords, to be spoilt."""
+    """A copy of the corpus and the subwords, which a test may damage."""
     for name in ("corpus", "subwords"):
         shutil.copytree(prepared / name, tmp_path / name)
     return tmp_path
@@ -214,7 +218,7 @@ def keep_lines(path, count):
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_sides_of_different_length_and_empty_ones_are_refused(copied, split):
+def test_sides_of_different_lengths_and_an_empty_training_text_are_refused(copied, split):
     keep_lines(copied / "corpus" / f"{split}.fr", 10)
     with pytest.raises(InputError, match=rf"{split}\.en: [\d]+ lines.*{split}\.fr.*\b10\b"):
         build(copied, copied / "out")
@@ -227,9 +231,8 @@ def test_sides_of_different_length_and_empty_ones_are_refused(copied, split):
     else:
         # The splits valid and test may be empty.
         build(copied, copied / "out")
-        assert {path.name.split(".")[0] for path in (copied / "out").glob("*.idx")} == {*SPLITS} - {
-            split
-        }
+        written_splits = {path.name.split(".")[0] for path in (copied / "out").glob("*.idx")}
+        assert written_splits == {*SPLITS} - {split}
 
 
 @pytest.mark.parametrize("shards", [512, 300])
@@ -243,28 +246,31 @@ def test_more_shards_than_pairs_are_refused(prepared, tmp_path, shards):
     "name",
     ["subwords/dict.txt", "subwords/sentencepiece.model", "subwords/text.json", "corpus/train.en"],
 )
-def test_missing_files_are_refused(copied, name):
+def test_a_missing_file_is_named(copied, name):
     (copied / name).unlink()
     with pytest.raises(InputError, match=rf"{name}: "):
         build(copied, copied / "out")
     assert not (copied / "out").exists()
 
 
+def write_lines(path, lines):
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
 def test_a_dictionary_of_another_model_is_refused(copied):
-    """Of an external folder, without a manifest."""
+    """Folders that `lxsr prepare` did not write have no manifest that would show it."""
     (copied / "subwords" / "stage.json").unlink()
     dictionary = copied / "subwords" / "dict.txt"
     lines = dictionary.read_text(encoding="utf-8").splitlines()
-    dictionary.write_text(
-        "".join(f"{line}\n" for line in [*lines[20:], "madeupword0000 0"]), encoding="utf-8"
-    )
+
     # fairseq-preprocess leaves out pieces that its text does not have.
+    write_lines(dictionary, [*lines[20:], "madeupword0000 0"])
     build(copied, copied / "out")
-    dictionary.write_text(
-        "".join(f"{line}\n" for line in [*lines, "stranger 1", "other 1"]), encoding="utf-8"
-    )
+
+    write_lines(dictionary, [*lines, "stranger 1", "other 1"])
     with pytest.raises(InputError, match=r"dict\.txt: .*\b2\b.*'stranger'.*\.model"):
         build(copied, copied / "out")
+
     keep_lines(dictionary, 5)
     with pytest.raises(InputError, match=r"\b200\b.*dict"):
         build(copied, copied / "out")

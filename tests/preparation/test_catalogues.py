@@ -1,4 +1,4 @@
-"""Harvesting from catalogues written here, as msgfmt lays them out."""
+"""Sentence pairs from gettext catalogues; the .mo files have the layout that msgfmt writes."""
 
 import gettext
 import os
@@ -26,15 +26,16 @@ def write_catalogue(path, messages, charset="UTF-8", header=""):
     """A .mo file: magic, revision, count, offsets of keys and of texts, both sorted by key."""
     messages = {"": header or f"Content-Type: text/plain; charset={charset}\n"} | messages
     items = sorted((key.encode(charset), text.encode(charset)) for key, text in messages.items())
-    position = 28 + 16 * len(items)
-    tables, data = ([], []), b""
+    start = 28 + 16 * len(items)
+    tables = b""
+    data = b""
     for side in (0, 1):
         for item in items:
-            tables[side].append(struct.pack("<II", len(item[side]), position + len(data)))
+            tables += struct.pack("<II", len(item[side]), start + len(data))
             data += item[side] + b"\0"
-    header = struct.pack("<7I", 0x950412DE, 0, len(items), 28, 28 + 8 * len(items), 0, 0)
+    magic = struct.pack("<7I", 0x950412DE, 0, len(items), 28, 28 + 8 * len(items), 0, 0)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(header + b"".join(tables[0]) + b"".join(tables[1]) + data)
+    path.write_bytes(magic + tables + data)
 
 
 @pytest.fixture
@@ -74,7 +75,7 @@ def test_a_large_catalogue_whose_path_names_no_language_is_read(tmp_path):
     assert dict(pairs) == messages
 
 
-def test_files_of_a_folder_that_are_not_read_are_named(tmp_path, capsys):
+def test_files_of_a_folder_that_are_not_read_are_listed_by_reason(tmp_path, capsys):
     header = "Content-Type: text/plain; charset=UTF-8\n"
     for name in ("be", "git-de", "none"):
         write_catalogue(tmp_path / f"{name}.mo", {"Open": "x"}, header=header)
@@ -91,7 +92,7 @@ def test_files_of_a_folder_that_are_not_read_are_named(tmp_path, capsys):
     ]
 
 
-def test_programs_with_only_one_of_the_languages_are_named(locale, capsys):
+def test_programs_with_only_one_of_the_languages_are_counted(locale, capsys):
     assert len(find_source(str(locale[0]), "fr", "de").files) == 2
     err = capsys.readouterr().err
     assert (
@@ -99,36 +100,37 @@ def test_programs_with_only_one_of_the_languages_are_named(locale, capsys):
     )
 
 
-def test_a_header_in_one_line(tmp_path):
+def test_a_header_in_a_single_line_is_read(tmp_path):
     header = 'msgid ""\nmsgstr "Language: fr\\nContent-Type: text/plain; charset=ISO-8859-1\\n"\n'
     content = f'{header}\nmsgid "Dog"\nmsgstr "Été"\n'
     (tmp_path / "x.po").write_bytes(content.encode("latin-1"))
     assert read_catalogue(tmp_path / "x.po", Counter()) == {"Dog": "Été"}
 
 
-def test_catalogues_of_this_machine_are_read_as_python_reads_them_but_for_the_plural_rule(tmp_path):
-    installed = sorted(Path("/usr/share/locale").glob("[a-f]*/LC_MESSAGES/*.mo"))[:40]
-    for path in installed:
+def test_installed_catalogues_are_read_as_by_python(tmp_path):
+    for path in sorted(Path("/usr/share/locale").glob("[a-f]*/LC_MESSAGES/*.mo"))[:40]:
         with open(path, "rb") as stream:
             entries = gettext.GNUTranslations(stream)._catalog
-        theirs = {
-            key: text
-            for key, text in entries.items()
-            if key and isinstance(key, str) and isinstance(text, str)
-        }
-        ours = read_catalogue(path, Counter())
-        forms = {text for key, text in entries.items() if isinstance(key, tuple)}
-        assert theirs.items() <= ours.items()
-        assert {ours[key] for key in ours.keys() - theirs.keys()} <= forms
+        singular = {}
+        plural_texts = set()
+        for key, text in entries.items():
+            if isinstance(key, tuple):
+                plural_texts.add(text)
+            elif key and isinstance(key, str) and isinstance(text, str):
+                singular[key] = text
+        messages = read_catalogue(path, Counter())
+        assert singular.items() <= messages.items()
+        for key in messages.keys() - singular.keys():
+            assert messages[key] in plural_texts
 
-    # Python's own module makes a function of the plural rule, which is not run here
+    # Python's module compiles the plural rule to a function; here, it is never run.
     header = "Content-Type: text/plain; charset=UTF-8\nPlural-Forms: nplurals=2; plural=__import__('os');\n"
     write_catalogue(tmp_path / "x.mo", {"a": "b"}, header=header)
     assert read_catalogue(tmp_path / "x.mo", Counter()) == {"a": "b"}
 
 
 @pytest.mark.parametrize(
-    ("rule", "forms", "read"),
+    ("rule", "forms", "expected_forms"),
     [
         ("", ["un", "des"], ["un", "des"]),
         ("nplurals=2; plural=(n > 1);", ["un", "des"], ["un", "des"]),
@@ -153,33 +155,33 @@ def test_catalogues_of_this_machine_are_read_as_python_reads_them_but_for_the_pl
     ],
 )
 @pytest.mark.parametrize("kind", ["mo", "po"])
-def test_plural_forms_are_a_pair_of_one_and_a_pair_of_many(tmp_path, kind, rule, forms, read):
+def test_the_forms_for_one_and_for_many_become_two_pairs(
+    tmp_path, kind, rule, forms, expected_forms
+):
     path = tmp_path / f"x.{kind}"
     header = f"Content-Type: text/plain; charset=UTF-8\nPlural-Forms: {rule}\n"
     if kind == "mo":
-        write_catalogue(
-            path,
-            {"menu\x04one\0many": "\0".join(forms), "%d one\0%d many": "\0".join(forms)},
-            header=header,
-        )
+        joined = "\0".join(forms)
+        messages = {"menu\x04one\0many": joined, "%d one\0%d many": joined}
+        write_catalogue(path, messages, header=header)
     else:
-        lines = "".join(f'msgstr[{number}] "{form}"\n' for number, form in enumerate(forms))
-        entries = (
-            f'{context}msgid "{mark}one"\nmsgid_plural "{mark}many"\n{lines}\n'
-            for context, mark in CONTEXTS
-        )
-        head = "".join(f'"{line}\\n"\n' for line in header.splitlines())
-        path.write_text(f'msgid ""\nmsgstr ""\n{head}\n{"".join(entries)}')
-    one, many = read
-    expected = {
-        f"{key}{number}": text
-        for key in ("menu\x04", "%d ")
-        for number, text in (("one", one), ("many", many))
-    }
-    assert read_catalogue(path, Counter()) == {key: text for key, text in expected.items() if text}
+        content = 'msgid ""\nmsgstr ""\n'
+        for line in header.splitlines():
+            content += f'"{line}\\n"\n'
+        for context, prefix in (('msgctxt "menu"\n', ""), ("", "%d ")):
+            content += f'\n{context}msgid "{prefix}one"\nmsgid_plural "{prefix}many"\n'
+            for number, form in enumerate(forms):
+                content += f'msgstr[{number}] "{form}"\n'
+        path.write_text(content)
 
+    messages = read_catalogue(path, Counter())
 
-CONTEXTS = (('msgctxt "menu"\n', ""), ("", "%d "))
+    expected = {}
+    for number, form in zip(("one", "many"), expected_forms, strict=True):
+        if form:
+            expected[f"menu\x04{number}"] = form
+            expected[f"%d {number}"] = form
+    assert messages == expected
 
 
 HEADER_OF_MANY = struct.pack("<7I", 0x950412DE, 0, 500_000, 28, 28, 0, 0)
@@ -200,7 +202,7 @@ HEADER_OF_MANY = struct.pack("<7I", 0x950412DE, 0, 500_000, 28, 28, 0, 0)
     ],
     ids=["empty", "cut", "count", "revision", "places", "shared"],
 )
-def test_a_catalogue_that_means_harm_is_counted(tmp_path, content):
+def test_a_malicious_catalogue_is_counted_as_unreadable(tmp_path, content):
     (tmp_path / "x.mo").write_bytes(content)
     dropped = Counter()
     assert read_catalogue(tmp_path / "x.mo", dropped) == {}
@@ -208,16 +210,13 @@ def test_a_catalogue_that_means_harm_is_counted(tmp_path, content):
 
 
 @pytest.mark.parametrize("name", ["x.po", "x.mo"])
-def test_what_is_no_file_or_too_large_is_counted(tmp_path, name):
+def test_pipes_and_very_large_files_are_counted_as_unreadable(tmp_path, name):
     os.mkfifo(tmp_path / name)
     with open(tmp_path / f"large-{name}", "wb") as stream:
         stream.truncate(1 << 26)
     dropped = Counter()
-    assert (
-        read_catalogue(tmp_path / name, dropped)
-        == read_catalogue(tmp_path / f"large-{name}", dropped)
-        == {}
-    )
+    assert read_catalogue(tmp_path / name, dropped) == {}
+    assert read_catalogue(tmp_path / f"large-{name}", dropped) == {}
     assert dropped == {"unreadable catalogue": 2}
 
 
@@ -232,16 +231,16 @@ def test_spoilt_catalogues_are_read_or_counted(data, tmp_path_factory):
     for name in ("x.mo", "x.po"):
         content = bytearray((folder / name).read_bytes())
         for _ in range(data.draw(st.integers(1, 4))):
-            place = data.draw(st.integers(0, len(content) - 1))
-            content[place : place + data.draw(st.integers(0, 9))] = data.draw(
-                st.binary(max_size=4) | PARTS
-            )
+            start = data.draw(st.integers(0, len(content) - 1))
+            end = start + data.draw(st.integers(0, 9))
+            content[start:end] = data.draw(st.binary(max_size=4) | PARTS)
         (folder / name).write_bytes(content)
-        read = read_catalogue(folder / name, Counter())
-        assert all(isinstance(text, str) for item in read.items() for text in item)
+        for message, translation in read_catalogue(folder / name, Counter()).items():
+            assert isinstance(message, str)
+            assert isinstance(translation, str)
 
 
-def test_messages_in_order_of_program(locale):
+def test_messages_come_in_the_order_of_programs(locale):
     dropped = Counter()
     assert list(harvest("en", "fr", dropped, locale)) == [
         ("Close the window", "Fermer la fenêtre"),
@@ -252,7 +251,7 @@ def test_messages_in_order_of_program(locale):
     assert dropped == {"untranslated": 1}
 
 
-def test_they_are_cleaned_and_each_is_used_once(locale, tmp_path):
+def test_messages_are_filtered_and_repetitions_dropped(locale, tmp_path):
     more = {f"Message of the {'x' * i}": f"Le message du {'x' * i}" for i in range(1, 9)}
     write_catalogue(tmp_path / "fr" / "LC_MESSAGES" / "more.mo", more)
     source = find_source(None, "en", "fr", locale)
@@ -314,35 +313,35 @@ LAYOUTS = [
 ]
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
-def test_catalogues_of_a_source_tree(tmp_path, name):
-    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / name).write_text(PO, encoding="utf-8")
-    dropped = Counter()
-    assert list(find_source(str(tmp_path), "en", "fr").read(dropped)) == PAIRS
-    assert dropped == {"fuzzy": 1, "untranslated": 1, "obsolete": 1}
+def test_catalogues_in_any_layout_of_a_source_tree_are_read(tmp_path):
+    for number, name in enumerate(LAYOUTS):
+        tree = tmp_path / str(number)
+        (tree / name).parent.mkdir(parents=True)
+        (tree / name).write_text(PO, encoding="utf-8")
+        dropped = Counter()
+        assert list(find_source(str(tree), "en", "fr").read(dropped)) == PAIRS, name
+        assert dropped == {"fuzzy": 1, "untranslated": 1, "obsolete": 1}, name
 
 
-def test_catalogues_of_one_name_in_several_places(tmp_path):
+def test_catalogues_of_the_same_name_in_several_folders_are_all_read(tmp_path):
     for app in ("one", "two", "three"):
         folder = tmp_path / app / "locale" / "fr" / "LC_MESSAGES"
         folder.mkdir(parents=True)
         (folder / "django.po").write_text(PO.replace("Close", app.title()), encoding="utf-8")
-    read = find_source(str(tmp_path), "en", "fr").read(Counter())
-    found = {source for source, _ in read}
-    assert found == {"One the window", "Three the window", "Two the window", "file", "files"}
+    pairs = find_source(str(tmp_path), "en", "fr").read(Counter())
+    messages = {message for message, _ in pairs}
+    assert messages == {"One the window", "Three the window", "Two the window", "file", "files"}
 
 
-def test_two_languages_that_are_not_english_meet_in_the_message_and_english_may_stand_second(
-    locale,
-):
-    assert list(harvest("fr", "de", Counter(), locale)) == [
-        ("Ouvrir le fichier", "Die Datei jetzt öffnen")
-    ]
+def test_translations_of_a_message_into_two_languages_are_a_pair(locale):
+    pairs = list(harvest("fr", "de", Counter(), locale))
+    assert pairs == [("Ouvrir le fichier", "Die Datei jetzt öffnen")]
+
+
+def test_english_may_be_the_second_language(locale):
     dropped = Counter()
-    assert ("Alle Dateien auspacken bitte", "Extract all the files") in list(
-        harvest("de", "en", dropped, locale)
-    )
+    pairs = list(harvest("de", "en", dropped, locale))
+    assert ("Alle Dateien auspacken bitte", "Extract all the files") in pairs
     assert dropped["unreadable catalogue"] == 1
 
 
@@ -353,7 +352,7 @@ def test_the_unreadable_catalogues_of_a_folder_are_named(locale, capsys):
     assert ".mo: " in message or ".po" in message
 
 
-def test_language_that_is_not_there_is_named_with_those_that_are(locale):
+def test_a_missing_language_is_named_with_those_that_exist(locale):
     with pytest.raises(InputError, match=r"'it'.*\bde, fr\b.*--data PREFIX"):
         input_files("en", "it", locale)
     with pytest.raises(InputError, match="en-en"):
@@ -361,7 +360,7 @@ def test_language_that_is_not_there_is_named_with_those_that_are(locale):
 
 
 @pytest.mark.parametrize(
-    ("names", "wanted", "read"),
+    ("names", "language", "expected"),
     [
         ("app-fr.po app-de.po", "fr", "app-fr.po"),
         ("fr/what-is.po is/other.po", "is", "is/other.po"),
@@ -377,15 +376,15 @@ def test_language_that_is_not_there_is_named_with_those_that_are(locale):
         ("translation.po", "fr", "translation.po"),
     ],
 )
-def test_the_catalogue_of_a_language_among_others(tmp_path, names, wanted, read):
+def test_the_catalogue_of_a_language_is_chosen_by_its_name(tmp_path, names, language, expected):
     for name in names.split():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         header = "Language: fr\\n" if name in ("fr/what-is.po", "translation.po") else ""
         (tmp_path / name).write_text(f'msgid ""\nmsgstr "{header}"\n')
-    assert input_files("en", wanted, (tmp_path,)) == [tmp_path / read]
+    assert input_files("en", language, (tmp_path,)) == [tmp_path / expected]
 
 
-def test_a_plural_rule_without_end_takes_no_time(tmp_path):
+def test_a_very_long_plural_rule_is_ignored_quickly(tmp_path):
     header = f"Content-Type: text/plain; charset=UTF-8\nPlural-Forms: {'n==1 && ' * 200_000}\n"
     write_catalogue(tmp_path / "x.mo", {"one\0many": "un\0deux\0des"}, header=header)
     start = time.process_time()
@@ -393,7 +392,7 @@ def test_a_plural_rule_without_end_takes_no_time(tmp_path):
     assert time.process_time() - start < 5
 
 
-def test_two_languages_meet_where_the_code_ends_the_name(tmp_path):
+def test_two_languages_are_paired_if_the_code_ends_the_file_name(tmp_path):
     for code, window in (("fr", "la fenêtre"), ("de", "das Fenster")):
         (tmp_path / f"app-{code}.po").write_text(PO.replace("_fenêtre", window), encoding="utf-8")
     pairs = list(harvest("fr", "de", Counter(), (tmp_path,)))
@@ -401,22 +400,26 @@ def test_two_languages_meet_where_the_code_ends_the_name(tmp_path):
 
 
 @pytest.mark.parametrize("english", ["en", "eng", "en_US", "en-GB"])
-def test_english_is_the_text_of_the_messages_in_every_spelling(locale, english):
+def test_every_code_of_english_means_the_messages_themselves(locale, english):
     assert ("Open the file", "Ouvrir le fichier") in list(harvest(english, "fr", Counter(), locale))
 
 
-def test_one_catalogue_alone(tmp_path, locale):
+def test_a_single_catalogue_is_read_in_both_directions(tmp_path, locale):
     for name in ("fr.po", "x.po", "app-fr.PO", "fr/LC_MESSAGES/app.po"):
         (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
         (tmp_path / name).write_text(PO, encoding="utf-8")
         source = find_source(str(tmp_path / name), "en", "fr")
         assert source.is_messages
         assert list(source.read(Counter())) == PAIRS
-        assert list(find_source(str(tmp_path / name), "fr", "en").read(Counter())) == [
-            (b, a) for a, b in PAIRS
-        ]
+        reversed_source = find_source(str(tmp_path / name), "fr", "en")
+        reversed_pairs = [(french, english) for english, french in PAIRS]
+        assert list(reversed_source.read(Counter())) == reversed_pairs
     compiled = find_source(str(tmp_path / "fr/LC_MESSAGES/git.mo"), "en", "fr")
     assert ("Open the file", "Ouvrir le fichier") in list(compiled.read(Counter()))
+
+
+def test_a_single_catalogue_of_another_language_is_refused(tmp_path):
+    (tmp_path / "fr.po").write_text(PO, encoding="utf-8")
     with pytest.raises(InputError, match=r"fr\.po: .*\bin fr\b.*\bde\b"):
         find_source(str(tmp_path / "fr.po"), "en", "de")
     with pytest.raises(InputError, match=r"fr\.po: .*fr-de"):

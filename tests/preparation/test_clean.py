@@ -1,4 +1,3 @@
-import itertools
 import re
 import unicodedata
 
@@ -28,30 +27,32 @@ from fairseq_lxsr.preparation.language_id import by_stop_words, language_check
         ("\\tone\\ntwo", "one two"),
     ],
 )
-def test_message_to_words(message, words):
+def test_a_message_is_reduced_to_its_words(message, words):
     assert clean.strip_message(message) == words
 
 
-def test_words_of_scripts_without_blanks_are_counted_by_characters_and_what_is_no_letter():
+def test_words_of_scripts_without_spaces_are_counted_by_their_characters():
     assert clean.count_words("two words") == 2
-    assert clean.count_words("日本語 abc") == 3  # two characters a word
+    # Two characters of Chinese or Japanese count as a word.
+    assert clean.count_words("日本語 abc") == 3
     assert clean.count_words("これは日本語です") == 4
-    assert clean.count_words("ไม่มีอะไรจะพูด") == 3  # five signs a word
+    # Five characters of Thai count as a word.
+    assert clean.count_words("ไม่มีอะไรจะพูด") == 3
     assert clean.count_words("မင်္ဂလာပါ") == 2
     assert clean.count_words("") == 0
+
+
+def test_lengths_differ_from_a_ratio_on():
     assert not clean.lengths_differ(("a b c", "a b c d e f g h i"))
     assert clean.lengths_differ(("a b c", "a " * 10))
-    for pair, expected in (
-        *(
-            (("0x1f 0x2e --", "some words here"), True),
-            (("some words here", "quelques mots ici"), False),
-        ),
-        *(
-            (("", "words"), True),
-            (("लड़की आती है", "ไม่มีอะไรจะพูด"), False),
-        ),  # vowel signs belong to letters
-    ):
-        assert clean.mostly_not_letters(pair) is expected
+
+
+def test_pairs_of_which_a_side_is_mostly_not_letters_are_recognised():
+    assert clean.mostly_not_letters(("0x1f 0x2e --", "some words here"))
+    assert clean.mostly_not_letters(("", "words"))
+    assert not clean.mostly_not_letters(("some words here", "quelques mots ici"))
+    # Vowel signs belong to letters.
+    assert not clean.mostly_not_letters(("लड़की आती है", "ไม่มีอะไรจะพูด"))
 
 
 @pytest.mark.parametrize(
@@ -76,7 +77,7 @@ def test_words_of_scripts_without_blanks_are_counted_by_characters_and_what_is_n
         ("⚠ ❶ x", 3),
     ],
 )
-def test_words_by_characters_in_every_script_without_blanks(text, words):
+def test_words_are_counted_in_every_script_without_spaces(text, words):
     assert clean.count_words(text) == words
 
 
@@ -96,22 +97,23 @@ FORMS = [
 
 
 @pytest.mark.parametrize(("languages", "source", "target"), FORMS)
-def test_forms_of_letters_are_these_letters(languages, source, target):
+def test_full_width_letters_and_ligatures_count_as_letters_of_the_language(
+    languages, source, target
+):
     pair = tuple(languages.split("-"))
-    filters = make_filters(
-        dict.fromkeys(("length", "ratio", "letters", "identical", "numbers", "characters")), pair
-    )
+    names = ("length", "ratio", "letters", "identical", "numbers", "characters")
+    filters = make_filters(dict.fromkeys(names), pair)
     assert clean.first_failing_filter((source, target), filters) is None
     assert filters["identical"]((target, unicodedata.normalize("NFKC", target)))
 
 
-def test_other_letters_stay_foreign_in_any_form():
+def test_foreign_letters_are_foreign_in_any_form():
     characters = make_filters({"characters": None}, ("en", "fr"))["characters"]
     for foreign in ("Δ", "ﾊ", "ﭏ", "你", "äő", "𝚫Δ", "№ Ж"):
         assert characters(("a word", f"un mot {foreign}"))
 
 
-def test_soft_hyphens_are_neither_words_nor_signs():
+def test_soft_hyphens_are_ignored():
     pair = ("A re­sponsi­bili­ty.", "U­n­e re­spon­sa­bi­li­té.")
     assert not clean.mostly_not_letters(pair, share=0.9)
     assert not clean.mostly_not_letters(("1 2", "..."), share=0)
@@ -140,11 +142,11 @@ def test_soft_hyphens_are_neither_words_nor_signs():
         (("none", "aucun"), False),
     ],
 )
-def test_numbers(pair, expected):
+def test_numbers_are_compared_in_any_notation(pair, expected):
     assert clean.numbers_differ(pair) is expected
 
 
-def test_identical_but_for_case_punctuation_and_digits():
+def test_case_punctuation_and_digits_are_ignored_when_sides_are_compared():
     assert clean.identical(("Firefox 3!", "firefox 4"))
     assert not clean.identical(("Hand", "Main"))
     assert clean.comparable("  Ｆull-width, É２ ") == "full width é0"
@@ -175,25 +177,33 @@ def test_spellings_that_folded_models_read_alike_are_equal(text, spelling):
     assert clean.comparable(text) == clean.comparable(spelling) != clean.comparable(f"{text} x")
 
 
-def test_alphabets_of_many_languages_hold_their_own_text():
-    own = {"fr": "Où est-ce qu'il naît, 2 œufs ?", "ru": "Ёлка, съешь!", "el": "Καλημέρα κόσμε"}
-    own |= {"zh": "他说：你好。", "ja": "カタカナと漢字"}
-    assert len(clean.alphabets()) > 60
-    for language, text in own.items():
+def test_text_has_only_letters_of_the_alphabet_of_its_language():
+    texts = {
+        "fr": "Où est-ce qu'il naît, 2 œufs ?",
+        "ru": "Ёлка, съешь!",
+        "el": "Καλημέρα κόσμε",
+        "zh": "他说：你好。",
+        "ja": "カタカナと漢字",
+    }
+    for language, text in texts.items():
         assert clean.foreign_letter(language)(text) is None, language
-    for language in clean.alphabets():
-        assert clean.foreign_letter(language)("12 + 3 = 15 … ½ (²) %") is None
-        assert re.compile(f"[{clean.alphabets()[language]}]")
     assert clean.foreign_letter("en", "ru")("Привет all") is None
-    for languages, text, foreign in (
-        ("en-fr", "Привет", "П"),
-        ("en-fr", "ein Wort 中", "中"),
-        ("en-de", "Łódź", "Ł"),
-    ):
-        assert clean.foreign_letter(*languages.split("-"))(text)[0] == foreign
 
 
-def test_a_language_that_a_filter_does_not_know_is_refused():
+def test_digits_and_signs_belong_to_every_alphabet():
+    assert len(clean.alphabets()) > 60
+    for language, alphabet in clean.alphabets().items():
+        assert clean.foreign_letter(language)("12 + 3 = 15 … ½ (²) %") is None
+        assert re.compile(f"[{alphabet}]")
+
+
+def test_the_first_foreign_letter_is_named():
+    assert clean.foreign_letter("en", "fr")("Привет")[0] == "П"
+    assert clean.foreign_letter("en", "fr")("ein Wort 中")[0] == "中"
+    assert clean.foreign_letter("en", "de")("Łódź")[0] == "Ł"
+
+
+def test_a_language_that_a_filter_does_not_support_is_refused():
     with pytest.raises(InputError, match=r"\btlh\b.*\baf, ar"):
         make_filters({"characters": {}}, ("en", "tlh"))
     with pytest.raises(InputError, match=r"\bzh\b.*\bar, bg.*py3langid"):
@@ -206,18 +216,18 @@ def test_stop_words_tell_the_languages_of_a_pair_apart():
     assert by_stop_words("no such word", "en", "fr")
 
 
-def test_language_identification_by_other_means():
+def test_languages_are_identified_by_py3langid():
     pytest.importorskip("py3langid")
     check = language_check("py3langid")
-    assert check("This is certainly an English sentence about the weather.", "en", "fr")
-    assert not check(
-        "Ceci est certainement une phrase française sur le temps qu'il fait.", "en", "fr"
-    )
+    english = "This is certainly an English sentence about the weather."
+    french = "Ceci est certainement une phrase française sur le temps qu'il fait."
+    assert check(english, "en", "fr")
+    assert not check(french, "en", "fr")
     with pytest.raises(InputError, match=r"'lid\.bin'"):
         language_check("lid.bin")
 
 
-def test_filters_in_order_with_options():
+def test_the_first_failing_filter_is_named():
     filters = make_filters(clean.MESSAGE_FILTERS, ("en", "fr"))
     objections = {
         ("one two three", "un deux trois"): None,
@@ -226,36 +236,24 @@ def test_filters_in_order_with_options():
         ("one two three", "un " * 20): "ratio",
         ("1 2 3 4", "5 6 7 8"): "letters",
     }
-    assert {pair: clean.first_failing_filter(pair, filters) for pair in objections} == objections
-    milder = make_filters(
-        {"length": {"shortest": 1}, "language": {"method": "stopwords"}}, ("en", "fr")
-    )
-    assert clean.first_failing_filter(("one", "un"), milder) is None
-    assert clean.first_failing_filter(("le chat et la souris", "un chat"), milder) == "language"
+    for pair, name in objections.items():
+        assert clean.first_failing_filter(pair, filters) == name
+    options = {"length": {"shortest": 1}, "language": {"method": "stopwords"}}
+    filters = make_filters(options, ("en", "fr"))
+    assert clean.first_failing_filter(("one", "un"), filters) is None
+    assert clean.first_failing_filter(("le chat et la souris", "un chat"), filters) == "language"
 
 
 def test_filters_run_in_the_order_in_which_they_are_named(tmp_path):
-    """The help says so, and what is dropped is counted under the first."""
+    """The help says so, and a dropped pair is counted under the first filter that it fails."""
     toy.write(tmp_path / "text", [*toy.sentences(100), ("word " * 70, "mot")])
-    sizes = (
-        "--data",
-        tmp_path / "text",
-        "--until",
-        "clean",
-        "--valid-size",
-        5,
-        "--test-size",
-        5,
-        "--workers",
-        1,
-    )
-    for names in itertools.permutations(("length", "ratio")):
-        done = lxsr_here(
-            "prepare", "--work", tmp_path / names[0], *sizes, "--filters", ",".join(names)
-        )
-        assert f"dropped: 1 {names[0]}\n" in done.stdout
-    said = " ".join(lxsr_here("prepare", "--help").stdout.split())
-    assert "identical, numbers, characters, language, in the order" in said
+    command = ["prepare", "--data", tmp_path / "text", "--until", "clean", "--workers", 1]
+    command += ["--valid-size", 5, "--test-size", 5]
+    for first, second in (("length", "ratio"), ("ratio", "length")):
+        result = lxsr_here(*command, "--work", tmp_path / first, "--filters", f"{first},{second}")
+        assert f"dropped: 1 {first}\n" in result.stdout
+    help_text = " ".join(lxsr_here("prepare", "--help").stdout.split())
+    assert "identical, numbers, characters, language, in the order" in help_text
 
 
 @pytest.mark.parametrize(
@@ -271,7 +269,7 @@ def test_filters_run_in_the_order_in_which_they_are_named(tmp_path):
         ("", {}),
     ],
 )
-def test_options_of_filters_on_the_command_line(text, filters):
+def test_options_of_filters_are_read_from_the_command_line(text, filters):
     assert filters_named(text) == filters
     make_filters(filters, ("en", "fr"))
 
@@ -285,7 +283,7 @@ def test_options_of_filters_on_the_command_line(text, filters):
         ("language:method=lid.bin", r"'lid\.bin'"),
     ],
 )
-def test_wrong_options_of_filters_on_the_command_line(text, message):
+def test_a_wrong_option_of_a_filter_on_the_command_line_is_named(text, message):
     with pytest.raises(InputError, match=message):
         make_filters(filters_named(text), ("en", "fr"))
 
@@ -301,12 +299,12 @@ def test_the_message_for_a_language_without_stop_words_names_an_option_that_work
     command += ["--data", tmp_path / "text", "--until", "clean", "--workers", 1, "--filters"]
     refused = lxsr_here(*command, "identical,language", check=False)
     assert refused.returncode == 2
-    named = re.search(r"language:method=py3langid", refused.stderr)[0]
-    assert "dropped: 1 language\n" in lxsr_here(*command, f"identical,{named}").stdout
+    suggestion = re.search(r"language:method=py3langid", refused.stderr)[0]
+    assert "dropped: 1 language\n" in lxsr_here(*command, f"identical,{suggestion}").stdout
 
 
 @pytest.mark.parametrize(
-    ("chosen", "message"),
+    ("options", "message"),
     [
         ({"lenght": {}}, "filter 'lenght'.*length"),
         ({"length": {"min": 1}}, "filter 'length': .*'min'.*shortest"),
@@ -316,6 +314,6 @@ def test_the_message_for_a_language_without_stop_words_names_an_option_that_work
         ({"language": {"method": 5}}, "method 5.*stopwords, py3langid"),
     ],
 )
-def test_unknown_filters_and_options(chosen, message):
+def test_unknown_filters_and_wrong_options_are_named(options, message):
     with pytest.raises(InputError, match=message):
-        make_filters(chosen, ("en", "fr"))
+        make_filters(options, ("en", "fr"))

@@ -16,7 +16,7 @@ def read(path, columns: str) -> list[tuple[str, str]]:
     return list(read_columns(path, parse_column_list(columns)))
 
 
-def test_csv(tmp_path):
+def test_columns_of_csv_are_read_by_name(tmp_path):
     path = tmp_path / "faq.csv"
     path.write_text(CSV)
     assert column_names(path) == ["id", "question", "answer"]
@@ -28,7 +28,7 @@ def test_csv(tmp_path):
     assert read(path, "question") == [("1", "When?"), ("2", "How much, please")]
 
 
-def test_json_lines(tmp_path):
+def test_keys_of_json_lines_are_read_as_columns(tmp_path):
     path = tmp_path / "notes.jsonl"
     path.write_text(JSON)
     assert column_names(path) == ["id", "title", "text"]
@@ -36,7 +36,7 @@ def test_json_lines(tmp_path):
     assert read(path, "text") == [("1", "A dog barks."), ("2", "sleep")]
 
 
-def test_numbers_of_columns_mean_that_there_is_no_header(tmp_path):
+def test_columns_given_by_number_mean_that_the_first_row_is_text(tmp_path):
     path = tmp_path / "notes"
     path.write_text("a dog\tx\t7\n")
     assert read(path, "3,1") == [("7", "a dog")]
@@ -62,13 +62,13 @@ def test_numbers_of_columns_mean_that_there_is_no_header(tmp_path):
         ("x.jsonl", '{"text": "a"}\n', "1", "x.jsonl, line 1: unknown --columns 1"),
     ],
 )
-def test_columns_that_cannot_be_read(tmp_path, name, content, columns, message):
+def test_the_line_or_column_that_cannot_be_read_is_named(tmp_path, name, content, columns, message):
     (tmp_path / name).write_text(content)
     with pytest.raises(InputError, match=re.escape(message)):
         read(tmp_path / name, columns)
 
 
 @pytest.mark.parametrize("columns", ["", "a,,b", "0"])
-def test_invalid_lists_of_columns(columns):
+def test_invalid_lists_of_columns_are_refused(columns):
     with pytest.raises(InputError, match="columns"):
         parse_column_list(columns)

@@ -28,31 +28,30 @@ shards: 3
 """
 
 
-def test_every_option(tmp_path):
+def test_options_are_read_from_yaml(tmp_path):
     (tmp_path / "c.yaml").write_text(GOOD)
+
     config = read_yaml_config(tmp_path / "c.yaml", PrepareConfig)
+
     assert config.pairs == {"en-fr": "text/en-fr", "en-de": None}
     filters = {"characters": None, "length": {"shortest": 1, "longest": 200}}
     assert config.cleaning == Cleaning(filters, "side", ("eval.en", "eval.fr"), True)
-    subwords = config.subwords
-    assert (subwords.vocab_size, subwords.model_type, subwords.lowercase) == (
-        50_000,
-        "unigram",
-        True,
-    )
+    assert config.subwords.vocab_size == 50_000
+    assert config.subwords.model_type == "unigram"
+    assert config.subwords.lowercase is True
+    assert config.work == "somewhere"
+    assert config.valid_size == 10
+    assert config.test_size is None
+    assert config.shards == 3
+
+
+def test_a_pair_may_have_several_sources(tmp_path):
     text = "pairs: {en-fr: {law-2.1: [text/law, text/acts], messages: null}, en-de: text/en-de}"
     (tmp_path / "c.yaml").write_text(text)
-    pairs = {
+    assert read_yaml_config(tmp_path / "c.yaml", PrepareConfig).pairs == {
         "en-fr": {"law-2.1": ["text/law", "text/acts"], "messages": None},
         "en-de": "text/en-de",
     }
-    assert read_yaml_config(tmp_path / "c.yaml", PrepareConfig).pairs == pairs
-    assert (config.work, config.valid_size, config.test_size, config.shards) == (
-        "somewhere",
-        10,
-        None,
-        3,
-    )
 
 
 @pytest.mark.parametrize(
@@ -160,14 +159,14 @@ def test_every_option(tmp_path):
         ("pairs: !!python/object/apply:os.getcwd []", "not a YAML file"),
     ],
 )
-def test_mistakes_are_named(tmp_path, content, message):
+def test_a_wrong_value_is_named(tmp_path, content, message):
     (tmp_path / "c.yaml").write_text(content)
     with pytest.raises(InputError, match=message) as caught:
         read_yaml_config(tmp_path / "c.yaml", PrepareConfig)
     assert str(tmp_path / "c.yaml") in str(caught.value)
 
 
-def test_language_pairs():
+def test_language_pairs_are_split_and_checked():
     assert split_pair(" en-fr ") == ("en", "fr")
     for text in ("en", "en-", "-fr", "en-en", "en-fr-de"):
         with pytest.raises(InputError, match=f"{text!r}"):
@@ -179,26 +178,30 @@ def test_language_pairs():
             split_pairs(text)
 
 
-@pytest.mark.parametrize(
-    "path", sorted((ROOT / "preprocess").glob("*.yaml")), ids=lambda path: path.stem
-)
-def test_examples_are_valid(path):
-    config = read_yaml_config(path, PrepareConfig)
-    filters = config.cleaning.filters or {}
-    for pair, text in config.pairs.items():
-        assert make_filters(filters, split_pair(pair)).keys() == filters.keys()
-        name, _, languages = text.removeprefix("text/").rpartition(".")
-        assert languages == pair
-        assert find_corpus(name, *split_pair(pair))
+def test_the_configurations_of_preprocess_are_valid():
+    paths = sorted((ROOT / "preprocess").glob("*.yaml"))
+    assert paths
+    for path in paths:
+        config = read_yaml_config(path, PrepareConfig)
+        filters = config.cleaning.filters or {}
+        for pair, text in config.pairs.items():
+            assert make_filters(filters, split_pair(pair)).keys() == filters.keys(), path
+            name, _, languages = text.removeprefix("text/").rpartition(".")
+            assert languages == pair, path
+            assert find_corpus(name, *split_pair(pair)), path
 
 
-def test_yaml_that_unfolds_without_end_is_refused_at_once(tmp_path):
+def test_yaml_whose_references_expand_without_limit_is_refused(tmp_path):
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
-    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 30)]
+    for level in range(1, 30):
+        references = ", ".join([f"*a{level - 1}"] * 10)
+        lines.append(f"a{level}: &a{level} [{references}]")
     (tmp_path / "c.yaml").write_text("\n".join([*lines, "pairs: *a29"]))
     with pytest.raises(InputError, match=r"the file .*'a0'"):
         read_yaml_config(tmp_path / "c.yaml", PrepareConfig)
-    lines = ["- &a0 [x, x]", *(f"- &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 99))]
+    lines = ["- &a0 [x, x]"]
+    for level in range(1, 99):
+        lines.append(f"- &a{level} [*a{level - 1}, *a{level - 1}]")
     (tmp_path / "c.yaml").write_text("\n".join(lines))
     with pytest.raises(InputError, match=r"the file is \[\['x', 'x'\], "):
         read_yaml_config(tmp_path / "c.yaml", PrepareConfig)
@@ -214,7 +217,7 @@ def test_yaml_that_unfolds_without_end_is_refused_at_once(tmp_path):
         "a: !!timestamp x",
     ],
 )
-def test_keys_that_are_there_twice_and_values_of_other_tags(tmp_path, text):
+def test_repeated_keys_and_invalid_tagged_values_are_refused(tmp_path, text):
     (tmp_path / "c.yaml").write_text(f"work: here\n{text}\n")
     with pytest.raises(InputError, match=r"c\.yaml: "):
         read_yaml_config(tmp_path / "c.yaml", PrepareConfig)

@@ -17,7 +17,7 @@ from fairseq_lxsr.training.context.task import read_documents as read_corpora
 STORY = "One dog.\nTwo  dogs.\n\n\nA cat sees the dog.\n\n   \nThe end.\nNo more.\n"
 
 
-def test_sentences_and_documents(tmp_path):
+def test_empty_lines_separate_documents(tmp_path):
     (tmp_path / "a.txt").write_text(STORY)
     with gzip.open(tmp_path / "b.txt.gz", "wt") as stream:
         stream.write("\nAnother.\n")
@@ -29,7 +29,7 @@ def test_sentences_and_documents(tmp_path):
 @pytest.mark.parametrize(
     "blank", ["", " \t", "\u200b", "\ufeff", "\u2060", "\u200e\u200f", "\u00ad", "\u3164", "\r"]
 )
-def test_a_line_without_anything_to_see_ends_a_document(tmp_path, blank):
+def test_a_line_of_invisible_characters_ends_a_document(tmp_path, blank):
     (tmp_path / "a.txt").write_text(
         f"Hello.\n{blank}\nSecond.\n{blank}\n\nThird.\n", encoding="utf-8"
     )
@@ -59,7 +59,7 @@ def test_documents_in_a_pipe_are_refused(tmp_path):
         make_documents(tmp_path / "work", {"en": tmp_path / "pipe"}, 1, 1)
 
 
-def test_what_wikiextractor_writes(tmp_path):
+def test_the_files_of_wikiextractor_are_read(tmp_path):
     pytest.importorskip("sentencex")
     folder = tmp_path / "AA"
     folder.mkdir()
@@ -81,7 +81,7 @@ def test_what_wikiextractor_writes(tmp_path):
     assert next(iter_documents(folder / "wiki_00", "en")) == ["A dog ? runs."]
 
 
-def test_bad_input(tmp_path):
+def test_missing_empty_and_too_small_files_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"none\.txt: .*\ben\b"):
         list(iter_documents(tmp_path / "none.txt", "en"))
     (tmp_path / "empty.txt").write_text("")
@@ -93,10 +93,11 @@ def test_bad_input(tmp_path):
     assert not (tmp_path / "work").exists()
 
 
-def test_what_would_fill_the_memory_is_refused(tmp_path):
+def test_lines_and_documents_that_would_fill_the_memory_are_refused(tmp_path):
     path = tmp_path / "x.txt"
-    for text in ("x" * 2_000_000, json.dumps({"text": "x" * 2_000_000})):
-        path.write_text(f"one\n\n{text}\n" if text[0] == "x" else f"{text}\n")
+    word = "x" * 2_000_000
+    for text in (f"one\n\n{word}\n", json.dumps({"text": word}) + "\n"):
+        path.write_text(text)
         message = r"x\.txt: .*'xxxxxxxxxxxxxxxxxxxx'.* 1,048,576"
         with pytest.raises(InputError, match=message):
             list(iter_documents(path, "en"))
@@ -113,11 +114,11 @@ def prepared(tmp_path):
     sources = {}
     for language, word in (("en", "dog"), ("zh", "犬")):
         sources[language] = tmp_path / f"{language}.txt"
-        documents = [
-            [f"{word} {row} of document {number}" for row in range(number % 4 + 1)]
-            for number in range(30)
-        ]
-        sources[language].write_text("\n\n".join(map("\n".join, documents)))
+        with open(sources[language], "w", encoding="utf-8") as stream:
+            for number in range(30):
+                for row in range(number % 4 + 1):
+                    stream.write(f"{word} {row} of document {number}\n")
+                stream.write("\n")
     report = make_documents(tmp_path / "documents", sources, 5, seed=1)
     train_subwords(
         tmp_path / "subwords", [tmp_path / "documents"], SubwordOptions(90, split_han=True)
@@ -128,21 +129,21 @@ def prepared(tmp_path):
     return tmp_path, sources, report
 
 
-def test_documents_are_held_out_whole_and_keep_their_boundaries(prepared):
+def test_whole_documents_are_held_out(prepared):
     folder, sources, report = prepared
     for language, source in sources.items():
-        given = sorted(iter_documents(source, language))
-        kept = []
+        documents = []
         for split, count in (("train", 25), ("valid", 5)):
             lines = (folder / "documents" / f"{split}.{language}").read_text().splitlines()
             starts = np.load(folder / "documents" / f"starts.{split}.{language}.npy")
             assert (starts[0], starts[-1], len(starts) - 1) == (0, len(lines), count)
             assert report[language][f"{split} documents"] == count
-            kept += [lines[start:end] for start, end in itertools.pairwise(starts)]
-        assert sorted(kept) == given
+            for start, end in itertools.pairwise(starts):
+                documents.append(lines[start:end])
+        assert sorted(documents) == sorted(iter_documents(source, language))
 
 
-def test_binarised_sentences_are_those_of_the_text(prepared):
+def test_binarised_sentences_are_the_encoded_lines_of_the_text(prepared):
     folder, sources, _ = prepared
     data = folder / "data"
     symbols = read_dictionary(data / "dict.txt")
@@ -159,7 +160,7 @@ def test_binarised_sentences_are_those_of_the_text(prepared):
         assert starts[-1] == len(lines)
 
 
-def test_shards_are_whole_documents_and_together_everything(prepared):
+def test_each_document_is_whole_in_one_shard(prepared):
     folder, sources, _ = prepared
     stages = folder / "documents", list(sources), folder / "subwords"
     symbols = len(read_dictionary(folder / "data" / "dict.txt"))
@@ -169,18 +170,15 @@ def test_shards_are_whole_documents_and_together_everything(prepared):
         whole = read_corpora([folder / "data"], "train", language, symbols)
         joined = read_corpora(shards, "train", language, symbols)
         np.testing.assert_array_equal(joined.starts, whole.starts)
-        for at, sentence in enumerate(whole.sentences):
-            assert joined.sentences[at].tolist() == sentence.tolist()
-        sizes = [
-            len(read_corpora([shard], "train", language, symbols).sentences) for shard in shards
-        ]
-        # The longest document.
+        for number, sentence in enumerate(whole.sentences):
+            assert joined.sentences[number].tolist() == sentence.tolist()
+        sizes = []
+        for shard in shards:
+            sizes.append(len(read_corpora([shard], "train", language, symbols).sentences))
+        # The longest document has four sentences.
         assert max(sizes) - min(sizes) <= 4
-        assert [(shard / f"valid.{language}.idx").exists() for shard in shards] == [
-            True,
-            False,
-            False,
-        ]
+        has_validation = [(shard / f"valid.{language}.idx").exists() for shard in shards]
+        assert has_validation == [True, False, False]
     with pytest.raises(InputError, match=r"train\.\w+: 25 .* 26 "):
         binarise_documents(folder / "shards", *stages, workers=1, shards=26)
 
@@ -202,6 +200,6 @@ def test_a_stage_is_kept_while_its_input_is_unchanged(prepared, capsys):
     np.testing.assert_array_equal(np.load(folder / "data" / "train.en.documents.npy"), changed)
 
 
-def test_chinese_characters_stand_alone():
+def test_chinese_characters_are_separated_if_asked():
     assert normalise("高俅Ab，㐀c", TextOptions(split_han=True)) == "高 俅 Ab， 㐀 c"
     assert normalise("高俅", TextOptions()) == "高俅"

@@ -1,6 +1,4 @@
-"""Everything that --data reads is read by --exclude too, and test sets of WMT; what is not read is
-refused.
-"""
+"""`--exclude` reads every format of `--data`, and the test sets of WMT; it refuses all other files."""
 
 import bz2
 import json
@@ -22,10 +20,8 @@ from fairseq_lxsr.preparation.splits import HeldOut
 pytest.importorskip("defusedxml")
 pytest.importorskip("polib")
 
-ENGLISH, FRENCH = (
-    ("Wait for R&D, please", "See the file 7"),
-    ("Attendez, s'il vous plaît", "Voyez le fichier 7"),
-)
+ENGLISH = ("Wait for R&D, please", "See the file 7")
+FRENCH = ("Attendez, s'il vous plaît", "Voyez le fichier 7")
 PAIRS = list(zip(ENGLISH, FRENCH, strict=True))
 
 
@@ -33,24 +29,24 @@ def xml(text):
     return text.replace("&", "&amp;")
 
 
-UNITS = "".join(
-    f'<tu><tuv xml:lang="en"><seg>{xml(en)}</seg></tuv><tuv xml:lang="fr"><seg>{xml(fr)}</seg></tuv></tu>'
-    for en, fr in PAIRS
-)
-XLIFF = "".join(
-    f"<trans-unit><source>{xml(en)}</source><target>{xml(fr)}</target></trans-unit>"
-    for en, fr in PAIRS
-)
-SEGMENTS = "".join(f'<seg id="{number}">\n{xml(en)}\n</seg>\n' for number, en in enumerate(ENGLISH))
-CSV = "".join(f'3,"{en}","{fr}"\n' for en, fr in PAIRS)
-MESSAGES = "".join(f'msgid "{en}"\nmsgstr "{fr}"\n\n' for en, fr in PAIRS)
-OBJECTS = "".join(json.dumps({"translation": {"en": en, "fr": fr}}) + "\n" for en, fr in PAIRS)
-LINES = {
-    language: "".join(f"{line}\n" for line in lines)
-    for language, lines in (("en", ENGLISH), ("fr", FRENCH))
-}
-TSV = "".join(f"{en}\t{fr}\n" for en, fr in PAIRS)
-# a file's name, its text, and what it is named by
+UNITS = ""
+XLIFF = ""
+SEGMENTS = ""
+CSV = ""
+TSV = ""
+MESSAGES = ""
+OBJECTS = ""
+for number, (en, fr) in enumerate(PAIRS):
+    UNITS += f'<tu><tuv xml:lang="en"><seg>{xml(en)}</seg></tuv>'
+    UNITS += f'<tuv xml:lang="fr"><seg>{xml(fr)}</seg></tuv></tu>'
+    XLIFF += f"<trans-unit><source>{xml(en)}</source><target>{xml(fr)}</target></trans-unit>"
+    SEGMENTS += f'<seg id="{number}">\n{xml(en)}\n</seg>\n'
+    CSV += f'3,"{en}","{fr}"\n'
+    TSV += f"{en}\t{fr}\n"
+    MESSAGES += f'msgid "{en}"\nmsgstr "{fr}"\n\n'
+    OBJECTS += json.dumps({"translation": {"en": en, "fr": fr}}) + "\n"
+LINES = {"en": "\n".join(ENGLISH) + "\n", "fr": "\n".join(FRENCH) + "\n"}
+# The content of a file by its name.
 FILES = {
     "x.txt": LINES["en"],
     "x.tsv": TSV,
@@ -70,66 +66,68 @@ FILES = {
 
 
 @pytest.fixture
-def corpus(tmp_path):
-    """A corpus of which two pairs are excluded: returns what `exclude` drops."""
-    others = [
-        (f"This is sentence {'x' * number}", f"Ceci est la phrase {'x' * number}")
-        for number in range(30)
-    ]
-    for language, lines in zip(("en", "fr"), zip(*PAIRS, *others, strict=True), strict=True):
-        (tmp_path / f"corpus.{language}").write_text(
-            "".join(f"{line}\n" for line in lines), encoding="utf-8"
-        )
+def count_excluded(tmp_path):
+    """Makes a corpus with the sentences of `PAIRS`; returns how many pairs `exclude` drops."""
+    english = list(ENGLISH)
+    french = list(FRENCH)
+    for number in range(30):
+        english.append(f"This is sentence {'x' * number}")
+        french.append(f"Ceci est la phrase {'x' * number}")
+    (tmp_path / "corpus.en").write_text("\n".join(english) + "\n", encoding="utf-8")
+    (tmp_path / "corpus.fr").write_text("\n".join(french) + "\n", encoding="utf-8")
 
-    def dropped(*names):
-        cleaning = Cleaning(exclude=tuple(map(str, names)))
+    def count(*paths):
+        cleaning = Cleaning(exclude=tuple(str(path) for path in paths))
         source = find_source(str(tmp_path / "corpus"), "en", "fr")
-        return make_corpus(tmp_path / "made", ("en", "fr"), source, cleaning, HeldOut(2, 2))[
-            "dropped"
-        ].get("excluded", 0)
+        report = make_corpus(tmp_path / "made", ("en", "fr"), source, cleaning, HeldOut(2, 2))
+        return report["dropped"].get("excluded", 0)
 
-    return dropped
+    return count
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_every_format_is_excluded(tmp_path, corpus, name):
+def test_the_sentences_of_every_format_are_excluded(tmp_path, count_excluded, name):
     (tmp_path / name).write_text(FILES[name], encoding="utf-8")
-    assert corpus(tmp_path / name) == 2
+    assert count_excluded(tmp_path / name) == 2
     (tmp_path / f"{name}.bz2").write_bytes(bz2.compress(FILES[name].encode()))
-    assert {*ENGLISH} <= {*sentences_to_exclude(tmp_path / f"{name}.bz2")}
+    assert set(ENGLISH) <= set(sentences_to_exclude(tmp_path / f"{name}.bz2"))
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as packed:
         packed.writestr(name, FILES[name])
         packed.writestr("README", "about")
-    assert {*ENGLISH} <= {*sentences_to_exclude(tmp_path / "x.zip")}
+    assert set(ENGLISH) <= set(sentences_to_exclude(tmp_path / "x.zip"))
 
 
-def test_folders_and_prefixes_are_excluded_as_they_are_read(tmp_path, corpus):
+def test_the_sentences_of_prefixes_and_folders_are_excluded(tmp_path, count_excluded):
     for language, text in LINES.items():
         (tmp_path / f"dev.{language}").write_text(text, encoding="utf-8")
     assert files_to_exclude([str(tmp_path / "dev")], "eng", "fra") == [
         tmp_path / "dev.en",
         tmp_path / "dev.fr",
     ]
-    assert corpus(tmp_path / "dev") == 2
+    assert count_excluded(tmp_path / "dev") == 2
     write_catalogue(tmp_path / "catalogues" / "fr" / "LC_MESSAGES" / "a.mo", dict(PAIRS))
-    assert corpus(tmp_path / "catalogues") == 2
+    assert count_excluded(tmp_path / "catalogues") == 2
 
 
 @pytest.mark.parametrize("name", ["x.json", "x.html", "page", "x.yaml", "x.docx"])
-def test_what_is_no_text_of_sentences_is_refused(tmp_path, corpus, name):
-    (tmp_path / name).write_bytes(
-        b"PK\x03\x04\xff" if name.endswith("docx") else b"<!DOCTYPE html><p>See the file 7</p>"
-    )
+def test_files_of_other_formats_are_refused(tmp_path, count_excluded, name):
+    content = b"<!DOCTYPE html><p>See the file 7</p>"
+    if name == "x.docx":
+        content = b"PK\x03\x04\xff"
+    (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=rf"/{name}(: |, line 1: )"):
-        corpus(tmp_path / name)
+        count_excluded(tmp_path / name)
+
+
+def test_missing_files_pipes_and_invalid_lines_of_json_are_refused(tmp_path, count_excluded):
     with pytest.raises(InputError, match="missing"):
-        corpus(tmp_path / "missing.tmx")
+        count_excluded(tmp_path / "missing.tmx")
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(InputError, match=r"pipe .*pipe"):
-        corpus(tmp_path / "pipe")
+        count_excluded(tmp_path / "pipe")
     (tmp_path / "bad.jsonl").write_text('{"en": "a"}\nno JSON\n')
     with pytest.raises(InputError, match=r"bad\.jsonl, line 2: 'no JSON'"):
-        corpus(tmp_path / "bad.jsonl")
+        count_excluded(tmp_path / "bad.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -146,24 +144,27 @@ def test_what_is_no_text_of_sentences_is_refused(tmp_path, corpus, name):
         ("x.sgm", b"<srcset></srcset>", ""),
     ],
 )  # fmt: skip
-def test_a_text_without_readable_sentences_is_refused(tmp_path, corpus, name, content, place):
+def test_a_text_without_readable_sentences_is_refused(
+    tmp_path, count_excluded, name, content, place
+):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError) as error:
-        corpus(tmp_path / name)
+        count_excluded(tmp_path / name)
     assert name in str(error.value)
     assert place in str(error.value)
 
 
-def test_a_catalogue_in_utf8_with_the_header_of_another_character_set_is_excluded(tmp_path, corpus):
-    french = dict(zip(("one", "two"), FRENCH, strict=True))
+def test_a_catalogue_in_utf8_whose_header_names_another_encoding_is_excluded(
+    tmp_path, count_excluded
+):
     header = "Content-Type: text/plain; charset=ISO-8859-1"
-    messages = "".join(f'msgid "{key}"\nmsgstr "{text}"\n\n' for key, text in french.items())
-    (tmp_path / "fr.po").write_text(
-        f'msgid ""\nmsgstr "{header}\\n"\n\n{messages}', encoding="utf-8"
-    )
-    assert corpus(tmp_path / "fr.po") == 2
-    write_catalogue(tmp_path / "fr.mo", {"": f"{header}\n", **french})
-    assert corpus(tmp_path / "fr.mo") == 2
+    content = f'msgid ""\nmsgstr "{header}\\n"\n\n'
+    content += f'msgid "one"\nmsgstr "{FRENCH[0]}"\n\nmsgid "two"\nmsgstr "{FRENCH[1]}"\n\n'
+    (tmp_path / "fr.po").write_text(content, encoding="utf-8")
+    assert count_excluded(tmp_path / "fr.po") == 2
+    messages = {"": f"{header}\n", "one": FRENCH[0], "two": FRENCH[1]}
+    write_catalogue(tmp_path / "fr.mo", messages)
+    assert count_excluded(tmp_path / "fr.mo") == 2
 
 
 @pytest.mark.parametrize(
@@ -175,9 +176,9 @@ def test_a_catalogue_in_utf8_with_the_header_of_another_character_set_is_exclude
         "Attendez, s&#39;il vous pla&icirc;t\nVoyez le fichier 7\n",
     ],
 )
-def test_the_texts_of_moses_are_excluded(tmp_path, corpus, text):
+def test_text_in_the_formats_of_moses_is_excluded(tmp_path, count_excluded, text):
     (tmp_path / "x.txt").write_text(text, encoding="utf-8")
-    assert corpus(tmp_path / "x.txt") == 2
+    assert count_excluded(tmp_path / "x.txt") == 2
 
 
 def test_evaluation_text_in_another_spelling_is_excluded(tmp_path):
@@ -215,23 +216,22 @@ def test_characters_that_the_model_reads_alike_are_compared_alike(tmp_path, monk
     prepare_corpora(config, until="clean")
 
     corpus = tmp_path / "work" / "corpus"
-    held_out = {
-        line
-        for split in ("valid", "test")
-        for line in (corpus / "en-zh" / f"{split}.zh").read_text().splitlines()
-    }
     train = (corpus / "fr-zh" / "train.zh").read_text().replace("語", "语").replace("們", "们")
-    assert held_out
-    assert held_out.isdisjoint(train.splitlines())
+    for split in ("valid", "test"):
+        held_out = (corpus / "en-zh" / f"{split}.zh").read_text().splitlines()
+        assert held_out
+        assert set(held_out).isdisjoint(train.splitlines())
     for pair in ("en-zh", "fr-zh"):
         report = json.loads((corpus / pair / "stage.json").read_text())["report"]
         assert report["dropped"]["excluded"] == 1
 
 
-def test_a_set_of_which_no_sentence_is_in_the_text_is_named(tmp_path, corpus, capsys):
+def test_an_excluded_file_without_a_sentence_of_the_corpus_is_named(
+    tmp_path, count_excluded, capsys
+):
     (tmp_path / "in.txt").write_text(LINES["en"], encoding="utf-8")
     (tmp_path / "out.txt").write_text("Another sentence\n", encoding="utf-8")
-    corpus()
+    count_excluded()
     command = ["prepare", "--data", str(tmp_path / "corpus"), "--work", str(tmp_path / "work")]
     command += ["--valid-size", "2", "--test-size", "2", "--workers", "1", "--until", "clean"]
     command += ["--exclude", str(tmp_path / "in.txt"), str(tmp_path / "out.txt")]
@@ -243,41 +243,22 @@ def test_a_set_of_which_no_sentence_is_in_the_text_is_named(tmp_path, corpus, ca
         assert "in.txt" not in warnings
 
 
-def test_one_file_of_several_pairs_is_given_once(tmp_path, capsys):
-    variant = '<tuv xml:lang="{0}"><seg>{0} {1}</seg></tuv>'
-    units = (
-        "".join(variant.format(code, "x" * number) for code in ("en", "fr", "de"))
-        for number in range(20)
-    )
-    (tmp_path / "x.tmx").write_text(
-        "<tmx>{}</tmx>".format("".join(f"<tu>{unit}</tu>" for unit in units))
-    )
-    options = [
-        "--valid-size",
-        "2",
-        "--test-size",
-        "0",
-        "--workers",
-        "1",
-        "--until",
-        "clean",
-        "--lang-pairs",
-        "en-fr,fr-de",
-    ]
-    main(["prepare", "--data", str(tmp_path / "x.tmx"), "--work", str(tmp_path / "work"), *options])
-    said = capsys.readouterr().out
-    assert "en-fr pairs: 18 train, 2 valid" in said
-    assert "fr-de pairs: 18 train, 2 valid" in said
+def test_one_memory_may_serve_several_language_pairs(tmp_path, capsys):
+    with open(tmp_path / "x.tmx", "w") as stream:
+        stream.write("<tmx>")
+        for number in range(20):
+            stream.write("<tu>")
+            for code in ("en", "fr", "de"):
+                stream.write(f'<tuv xml:lang="{code}"><seg>{code} {"x" * number}</seg></tuv>')
+            stream.write("</tu>")
+        stream.write("</tmx>")
+    command = ["prepare", "--work", str(tmp_path / "work"), "--lang-pairs", "en-fr,fr-de"]
+    command += ["--valid-size", "2", "--test-size", "0", "--workers", "1", "--until", "clean"]
+    main([*command, "--data", str(tmp_path / "x.tmx")])
+    output = capsys.readouterr().out
+    assert "en-fr pairs: 18 train, 2 valid" in output
+    assert "fr-de pairs: 18 train, 2 valid" in output
     (tmp_path / "x.tsv").write_text("a\tb\n")
     with pytest.raises(SystemExit, match="2"):
-        main(
-            [
-                "prepare",
-                "--data",
-                str(tmp_path / "x.tsv"),
-                "--work",
-                str(tmp_path / "work"),
-                *options,
-            ]
-        )
+        main([*command, "--data", str(tmp_path / "x.tsv")])
     assert "must contain {pair}" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""TMX as translation memories have it, and every way in which files of pairs are spoilt."""
+"""Files of sentence pairs in all formats, complete and damaged."""
 
 import gzip
 import json
@@ -29,12 +29,12 @@ BOMB = """<?xml version="1.0"?><!DOCTYPE tmx [<!ENTITY a "aaaaaaaaaa"><!ENTITY b
 
 
 @pytest.fixture(autouse=True)
-def _needed():
+def _xml_parser():
     pytest.importorskip("defusedxml")
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_tmx(tmp_path, packed):
+def test_the_pairs_of_a_tmx_are_read_in_both_directions(tmp_path, packed):
     path = tmp_path / ("x.tmx.gz" if packed else "x.tmx")
     path.write_bytes(gzip.compress(TMX.encode()) if packed else TMX.encode())
     dropped = Counter()
@@ -47,22 +47,19 @@ def test_tmx(tmp_path, packed):
     assert next(read_units(path, "fr", "en", Counter())) == ("Le chien", "The dog & cat")
 
 
-def test_regions_of_tmx(tmp_path):
-    codes = ("en-GB", "en-US", "en", "zh-CN", "zh-TW")
-    variants = "".join(f'<tuv xml:lang="{code}"><seg>{code}</seg></tuv>' for code in codes)
+def test_the_variant_of_the_region_is_chosen(tmp_path):
+    variants = ""
+    for code in ("en-GB", "en-US", "en", "zh-CN", "zh-TW"):
+        variants += f'<tuv xml:lang="{code}"><seg>{code}</seg></tuv>'
     (tmp_path / "x.tmx").write_text(f"<tmx><tu>{variants}</tu></tmx>")
-    for wanted, found in (
-        ("zh_TW", "zh-TW"),
-        ("zh-tw", "zh-TW"),
-        ("zh", "zh-CN"),
-        ("en_GB", "en-GB"),
-    ):
-        assert list(read_units(tmp_path / "x.tmx", "en", wanted, Counter())) == [("en", found)]
+    expected = {"zh_TW": "zh-TW", "zh-tw": "zh-TW", "zh": "zh-CN", "en_GB": "en-GB"}
+    for code, segment in expected.items():
+        assert list(read_units(tmp_path / "x.tmx", "en", code, Counter())) == [("en", segment)]
     assert not list(read_units(tmp_path / "x.tmx", "en", "zh_HK", Counter()))
 
 
-def test_tmx_with_a_namespace_or_without_a_body(tmp_path):
-    units = "".join(UNIT.format(i) for i in range(3000))
+def test_a_tmx_with_a_namespace_or_without_a_body_is_read(tmp_path):
+    units = "".join(UNIT.format(number) for number in range(3000))
     for text in (
         f'<tmx xmlns="http://www.lisa.org/tmx14"><body>{units}</body></tmx>',
         f"<tmx>{units}</tmx>",
@@ -70,16 +67,15 @@ def test_tmx_with_a_namespace_or_without_a_body(tmp_path):
         (tmp_path / "x.tmx").write_text(text)
         dropped = Counter()
         read = list(read_units(tmp_path / "x.tmx", "en", "fr", dropped))
-        assert read == [(f"{i} words", f"{i} mots") for i in range(3000)]
+        assert read == [(f"{number} words", f"{number} mots") for number in range(3000)]
         assert not dropped
 
 
 @pytest.mark.slow
 def test_a_large_tmx_takes_little_memory(tmp_path):
     path = tmp_path / "x.tmx"
-    path.write_text(
-        "<tmx><body>" + "".join(UNIT.format(i) for i in range(10_000)) + "</body></tmx>"
-    )
+    units = "".join(UNIT.format(number) for number in range(10_000))
+    path.write_text(f"<tmx><body>{units}</body></tmx>")
     tracemalloc.start()
     assert sum(1 for _ in read_units(path, "en", "fr", Counter())) == 10_000
     assert tracemalloc.get_traced_memory()[1] < 1_000_000
@@ -142,7 +138,7 @@ def test_a_tmx_that_would_fill_the_memory_is_refused(tmp_path, content, message)
         ("x.tsv", b"", ("empty file",)),
     ],
 )
-def test_spoilt_files(tmp_path, name, content, fragments):
+def test_the_error_of_a_damaged_file_names_it_and_the_problem(tmp_path, name, content, fragments):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError) as caught:
         list(find_source(str(tmp_path / name), "en", "fr").read(Counter()))
@@ -150,19 +146,20 @@ def test_spoilt_files(tmp_path, name, content, fragments):
         assert fragment in str(caught.value)
 
 
-def test_carriage_returns_and_byte_order_marks_go(tmp_path):
+def test_carriage_returns_and_byte_order_marks_are_removed(tmp_path):
     (tmp_path / "x.en").write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\n")
     (tmp_path / "x.fr").write_bytes(b"un\ndeux\n")
-    assert list(find_source(str(tmp_path / "x"), "en", "fr").read(Counter())) == [
-        ("one", "un"),
-        ("two", "deux"),
-    ]
-    # of any length: left to the filters
+    pairs = list(find_source(str(tmp_path / "x"), "en", "fr").read(Counter()))
+    assert pairs == [("one", "un"), ("two", "deux")]
+
+
+def test_lines_of_any_length_are_read(tmp_path):
+    """The filters decide what is too long."""
     (tmp_path / "x.tsv").write_text("word " * 20_000 + "\tmot\n")
     assert len(list(find_source(str(tmp_path / "x.tsv"), "en", "fr").read(Counter()))) == 1
 
 
-def test_unequal_files_name_the_line_that_stands_alone(tmp_path):
+def test_the_first_line_without_a_translation_is_named(tmp_path):
     (tmp_path / "x.en").write_text("one\ntwo\nthree\n")
     (tmp_path / "x.fr").write_text("un\ndeux\n")
     with pytest.raises(InputError, match=r"3 .*x\.fr .*2.* line 3 .*x\.en: 'three'"):
@@ -171,39 +168,56 @@ def test_unequal_files_name_the_line_that_stands_alone(tmp_path):
 
 def write_pair(folder, left, right):
     for name, text in ((left, "one\ntwo\n"), (right, "un\ndeux\n")):
-        packed = gzip.compress(text.encode()) if name.endswith(".gz") else text.encode()
-        (folder / name).write_bytes(packed)
+        content = text.encode()
+        if name.endswith(".gz"):
+            content = gzip.compress(content)
+        (folder / name).write_bytes(content)
 
 
 def write_zip(path, **texts):
     with zipfile.ZipFile(path, "w") as packed:
-        for name in ("__MACOSX/own/._train.en", "own/._train.fr", "own/.DS_Store", "Thumbs.db"):
+        for name in (
+            "__MACOSX/corpus/._train.en",
+            "corpus/._train.fr",
+            "corpus/.DS_Store",
+            "Thumbs.db",
+        ):
             packed.writestr(name, b"\0")
         for name, text in texts.items():
             packed.writestr(name.replace("__", "/").replace("_", "."), text)
 
 
-def test_a_zip_with_files_of_desktop_systems_is_read(tmp_path, capsys):
-    write_zip(tmp_path / "own.zip", own__train_en="one\n", own__train_fr="un\n", README="a")
+def test_hidden_files_of_desktop_systems_in_a_zip_are_ignored(tmp_path, capsys):
+    write_zip(
+        tmp_path / "corpus.zip", corpus__train_en="one\n", corpus__train_fr="un\n", README="a"
+    )
 
-    pairs = list(find_source(str(tmp_path / "own.zip"), "en", "fr").read(Counter()))
+    pairs = list(find_source(str(tmp_path / "corpus.zip"), "en", "fr").read(Counter()))
 
     assert pairs == [("one", "un")]
-    assert capsys.readouterr().err == f"{tmp_path}/own.zip: not read for en-fr (1): README\n"
+    assert capsys.readouterr().err == f"{tmp_path}/corpus.zip: not read for en-fr (1): README\n"
     write_zip(tmp_path / "one.tsv.zip", x_tsv="one\tun\n")
     assert list(find_source(f"{tmp_path}/one.tsv.zip", "en", "fr").read(Counter())) == pairs
 
 
-def test_a_zip_that_joins_texts_names_them(tmp_path, capsys):
-    texts = {f"own__{split}_{code}": split for split in ("dev", "train") for code in ("en", "fr")}
-    write_zip(tmp_path / "own.zip", **texts)
+def test_texts_of_a_zip_that_are_joined_are_named(tmp_path, capsys):
+    texts = {
+        "corpus__dev_en": "dev",
+        "corpus__dev_fr": "dev",
+        "corpus__train_en": "train",
+        "corpus__train_fr": "train",
+    }
+    write_zip(tmp_path / "corpus.zip", **texts)
 
-    pairs = list(find_source(str(tmp_path / "own.zip"), "en", "fr").read(Counter()))
+    pairs = list(find_source(str(tmp_path / "corpus.zip"), "en", "fr").read(Counter()))
 
     assert pairs == [("dev", "dev"), ("train", "train")]
     message = capsys.readouterr().err
-    assert "joins 2 texts for en-fr: own/dev, own/train; " in message
-    assert list(find_source(f"{tmp_path}/own.zip/own/dev", "en", "fr").read(Counter())) == pairs[:1]
+    assert "joins 2 texts for en-fr: corpus/dev, corpus/train; " in message
+    assert (
+        list(find_source(f"{tmp_path}/corpus.zip/corpus/dev", "en", "fr").read(Counter()))
+        == pairs[:1]
+    )
 
 
 @pytest.mark.parametrize(
@@ -217,8 +231,11 @@ def test_a_zip_that_joins_texts_names_them(tmp_path, capsys):
     ],
 )
 @pytest.mark.parametrize("is_zip", [False, True])
-def test_aligned_files_with_codes_of_every_spelling(tmp_path, left, right, pair, is_zip):
-    prefix = tmp_path / left.partition(".e")[0].partition(".E")[0]
+def test_aligned_files_are_matched_whatever_the_spelling_of_the_codes(
+    tmp_path, left, right, pair, is_zip
+):
+    name_without_code = left.partition(".e")[0].partition(".E")[0]
+    prefix = tmp_path / name_without_code
     write_pair(tmp_path, left, right)
     (tmp_path / "x.de").write_text("nicht\n")
     if is_zip:
@@ -231,21 +248,18 @@ def test_aligned_files_with_codes_of_every_spelling(tmp_path, left, right, pair,
         prefix = tmp_path / "opus.zip"
     source = find_source(str(prefix), *pair.split("-"))
     assert list(source.read(Counter())) == [("one", "un"), ("two", "deux")]
-    assert {path.name for path in source.files} == ({"opus.zip"} if is_zip else {left, right})
     if is_zip:
-        assert list(
-            find_source(
-                f"{prefix}/deep/{left.partition('.e')[0].partition('.E')[0]}", *pair.split("-")
-            ).read(Counter())
-        )
+        assert [path.name for path in source.files] == ["opus.zip"]
+        source = find_source(f"{prefix}/deep/{name_without_code}", *pair.split("-"))
+        assert list(source.read(Counter())) == [("one", "un"), ("two", "deux")]
+    else:
+        assert {path.name for path in source.files} == {left, right}
 
 
-def test_a_side_that_is_missing_is_named_with_those_that_are_there(tmp_path):
+def test_a_missing_side_is_named_with_the_files_that_exist(tmp_path):
     write_pair(tmp_path, "x.en", "x.pt-PT")
-    with pytest.raises(
-        InputError,
-        match=r"x\.pt_BR: no such file .*x\.en, x\.pt-PT.*PREFIX\.en",
-    ):
+    message = r"x\.pt_BR: no such file .*x\.en, x\.pt-PT.*PREFIX\.en"
+    with pytest.raises(InputError, match=message):
         find_source(str(tmp_path / "x"), "en", "pt_BR")
     with pytest.raises(InputError, match=r"x\.en_GB: no such file"):
         find_source(str(tmp_path / "x"), "en", "en_GB")
@@ -256,7 +270,7 @@ def test_a_side_that_is_missing_is_named_with_those_that_are_there(tmp_path):
         find_source(str(tmp_path / "x.docx"), "en", "fr")
 
 
-def test_archives_of_other_files(tmp_path):
+def test_a_zip_of_memories_and_tables_is_read_and_others_are_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as packed:
         packed.writestr("a.tmx", f"<tmx>{UNIT.format(1)}</tmx>")
         packed.writestr("b/c.tsv", "two words\tdeux mots\n")
@@ -283,7 +297,7 @@ def test_archives_of_other_files(tmp_path):
     "keys",
     ["en fr", "eng_Latn fra_Latn", "source target", "src tgt", "en_text fr_text", "EN fr-FR"],
 )
-def test_lines_of_json(tmp_path, keys):
+def test_lines_of_json_are_read_by_any_spelling_of_their_keys(tmp_path, keys):
     left, right = keys.split()
     lines = [
         {left: "one", right: "un", "id": 7},
@@ -309,7 +323,7 @@ def test_lines_of_json(tmp_path, keys):
         {"original_locale": "en_GB", "translation_locale": "fr_CA"},
     ],
 )
-def test_keys_of_languages_are_no_text(tmp_path, names):
+def test_keys_that_name_languages_are_not_read_as_text(tmp_path, names):
     lines = [
         {**names, "source": "A dog", "target": "Un chien"},
         {"source": "A cat", "target": "Un chat", **names},
@@ -319,7 +333,7 @@ def test_keys_of_languages_are_no_text(tmp_path, names):
     assert list(source.read(Counter())) == [("A dog", "Un chien"), ("A cat", "Un chat")]
 
 
-def test_the_named_languages_of_a_line_decide(tmp_path):
+def test_languages_named_in_a_line_decide_its_direction(tmp_path):
     lines = [
         {"source_lang": "fr", "target_lang": "en", "source": "Un chien", "target": "A dog"},
         {"source_lang": "en", "target_lang": "de", "source": "A dog", "target": "Ein Hund"},
@@ -344,14 +358,14 @@ def test_the_named_languages_of_a_line_decide(tmp_path):
         ("", r"x\.jsonl: "),
     ],
 )
-def test_spoilt_lines_of_json(tmp_path, content, message):
+def test_the_error_of_invalid_json_names_the_line(tmp_path, content, message):
     (tmp_path / "x.jsonl").write_text(content)
     with pytest.raises(InputError, match=message):
         list(find_source(str(tmp_path / "x.jsonl"), "en", "fr").read(Counter()))
 
 
 @pytest.mark.parametrize("name", ["p.tsv", "p.tmx", "p.jsonl", "p.po", "p"])
-def test_a_pipe_is_named_as_one(tmp_path, name):
+def test_a_pipe_is_refused_by_name(tmp_path, name):
     os.mkfifo(tmp_path / name)
     if name == "p":
         os.mkfifo(tmp_path / "p.en")

@@ -1,5 +1,5 @@
-"""Translation memories as their makers write them: mark-up, several translations, damage, XLIFF of
-several programs.
+"""Translation memories as programs write them: TMX and XLIFF with mark-up, several translations
+and damage.
 """
 
 from collections import Counter
@@ -16,17 +16,19 @@ pytest.importorskip("defusedxml")
 
 def tmx(*units, head='<?xml version="1.0" encoding="UTF-8"?>'):
     """A TMX of units, each a list of (code, segment)."""
-    variants = (
-        "".join(f'<tuv xml:lang="{code}"><seg>{text}</seg></tuv>' for code, text in unit)
-        for unit in units
-    )
-    return f"{head}<tmx version='1.4'><body>{''.join(f'<tu>{unit}</tu>' for unit in variants)}</body></tmx>"
+    content = f"{head}<tmx version='1.4'><body>"
+    for unit in units:
+        variants = [f'<tuv xml:lang="{code}"><seg>{text}</seg></tuv>' for code, text in unit]
+        content += f"<tu>{''.join(variants)}</tu>"
+    return f"{content}</body></tmx>"
 
 
 def read(path, content, pair=("en", "fr")):
+    """Write a file and read it; return its pairs and the counts of dropped units by reason."""
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     dropped = Counter()
-    return list(find_source(str(path), *pair).read(dropped)), dict(dropped)
+    pairs = list(find_source(str(path), *pair).read(dropped))
+    return pairs, dict(dropped)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +47,7 @@ def read(path, content, pair=("en", "fr")):
         ('bold<ph id="2">&lt;mq:ch val=&quot;&#x9;&quot; /&gt;</ph>ok &#146;', "bold ok ’"),
     ],
 )
-def test_what_is_text_of_a_segment(tmp_path, segment, text):
+def test_mark_up_of_a_segment_is_removed_and_its_text_kept(tmp_path, segment, text):
     assert read(tmp_path / "x.tmx", tmx([("en", segment), ("fr", "oui")])) == ([(text, "oui")], {})
 
 
@@ -62,7 +64,7 @@ def test_what_is_text_of_a_segment(tmp_path, segment, text):
         ("a <b and c> d, I <3 you, <me@x.org>", "a <b and c> d, I <3 you, <me@x.org>"),
     ],
 )
-def test_tags_that_a_program_escaped_are_removed(tmp_path, text, expected):
+def test_escaped_tags_are_removed(tmp_path, text, expected):
     for segment in (escape(text), f"<![CDATA[{text}]]>"):
         content = tmx([("en", segment), ("fr", "oui")])
         assert read(tmp_path / "x.tmx", content) == ([(expected, "oui")], {})
@@ -120,19 +122,25 @@ def test_inline_codes_that_are_breaks_separate_words(tmp_path, segment, text):
         [("en", "yes"), ("fr", "&#8203;"), ("fr-BE", "oui")],
     ],
 )
-def test_a_blank_variant_gives_way_to_a_filled_one(tmp_path, unit):
+def test_a_blank_variant_is_ignored_if_another_has_text(tmp_path, unit):
     assert read(tmp_path / "x.tmx", tmx(unit)) == ([("yes", "oui")], {})
 
 
-def test_several_translations_are_all_pairs(tmp_path):
+def test_each_translation_of_a_sentence_is_a_pair(tmp_path):
     unit = [("en", "yes"), ("fr", "oui"), ("FR", "si"), ("fr-CA", "ouais"), ("de", "ja")]
-    assert read(tmp_path / "x.tmx", tmx(unit)) == (
-        [("yes", "oui"), ("yes", "si")],
-        {"of another region": 1},
-    )
-    many = [(code, f"{code} {number}") for code in ("en", "fr") for number in range(40)]
-    pairs, dropped = read(tmp_path / "x.tmx", tmx(many))
-    assert (len(pairs), dropped) == (100, {"over 100 translations": 1500})
+    pairs, dropped = read(tmp_path / "x.tmx", tmx(unit))
+    assert pairs == [("yes", "oui"), ("yes", "si")]
+    assert dropped == {"of another region": 1}
+
+
+def test_a_unit_gives_at_most_100_pairs(tmp_path):
+    unit = []
+    for code in ("en", "fr"):
+        for number in range(40):
+            unit.append((code, f"{code} {number}"))
+    pairs, dropped = read(tmp_path / "x.tmx", tmx(unit))
+    assert len(pairs) == 100
+    assert dropped == {"over 100 translations": 1500}
 
 
 @pytest.mark.parametrize(
@@ -147,24 +155,24 @@ def test_several_translations_are_all_pairs(tmp_path):
         ("en-US sr-Latn-RS", "en-sr@latin"),
     ],
 )
-def test_codes_of_every_spelling(tmp_path, codes, pair):
+def test_variants_are_recognised_whatever_the_spelling_of_the_code(tmp_path, codes, pair):
     unit = list(zip(codes.split(), ("yes", "oui"), strict=True))
     assert read(tmp_path / "x.tmx", tmx(unit), pair.split("-")) == ([("yes", "oui")], {})
 
 
-def test_a_memory_without_the_languages_names_those_that_it_has(tmp_path):
-    for codes, pair in (
-        ("en zh-CN", ("en", "zh_TW")),
-        ("en pt-PT", ("en", "pt_BR")),
-        ("eng fra", ("en", "de")),
-    ):
-        with pytest.raises(
-            InputError, match=rf"x\.tmx: .*{pair[0]} and {pair[1]}\b.*{', '.join(codes.split())}"
-        ):
-            read(tmp_path / "x.tmx", tmx([(code, "a") for code in codes.split()]), pair)
+@pytest.mark.parametrize(
+    ("codes", "source", "target"),
+    [("en, zh-CN", "en", "zh_TW"), ("en, pt-PT", "en", "pt_BR"), ("eng, fra", "en", "de")],
+)
+def test_the_languages_of_a_memory_are_named_if_others_are_asked_for(
+    tmp_path, codes, source, target
+):
+    content = tmx([(code, "a") for code in codes.split(", ")])
+    with pytest.raises(InputError, match=rf"x\.tmx: .*{source} and {target}\b.*{codes}"):
+        read(tmp_path / "x.tmx", content, (source, target))
 
 
-def test_a_memory_of_very_many_languages_names_some(tmp_path):
+def test_only_some_of_very_many_languages_are_named(tmp_path):
     units = [[(f"q{number}-{'x' * 90}", "a")] for number in range(3000)]
     with pytest.raises(InputError, match=r"2,980 more") as error:
         read(tmp_path / "x.tmx", tmx(*units), ("en", "de"))
@@ -172,39 +180,37 @@ def test_a_memory_of_very_many_languages_names_some(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "spoilt", ["&#x1F;", "&#0;", "&#xFFFFFFFF;", "&unknown;", "\x08", "\ufffe", "&#55357;"]
+    "invalid", ["&#x1F;", "&#0;", "&#xFFFFFFFF;", "&unknown;", "\x08", "\ufffe", "&#55357;"]
 )
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "iso-8859-1"])
-def test_what_is_no_character_costs_its_unit(tmp_path, spoilt, encoding):
-    if encoding != "iso-8859-1" or spoilt != "\ufffe":
-        good = [("en", "summer"), ("fr", "été")]
-        content = tmx(
-            good,
-            [("en", f"bad {spoilt}"), ("fr", "x")],
-            good,
-            head=f"<?xml version='1.0' encoding='{encoding}'?>",
-        )
-        read_here = read(tmp_path / "x.tmx", content.encode(encoding, "surrogatepass"))
-        assert read_here == ([("summer", "été")] * 2, {"not characters": 1})
+def test_a_unit_with_an_invalid_character_is_dropped(tmp_path, invalid):
+    encodings = ["utf-8", "utf-16"]
+    # ISO-8859-1 has no U+FFFE.
+    if invalid != "\ufffe":
+        encodings.append("iso-8859-1")
+    valid_unit = [("en", "summer"), ("fr", "été")]
+    invalid_unit = [("en", f"bad {invalid}"), ("fr", "x")]
+    for encoding in encodings:
+        head = f"<?xml version='1.0' encoding='{encoding}'?>"
+        content = tmx(valid_unit, invalid_unit, valid_unit, head=head)
+        pairs, dropped = read(tmp_path / "x.tmx", content.encode(encoding, "surrogatepass"))
+        assert pairs == [("summer", "été")] * 2, encoding
+        assert dropped == {"not characters": 1}, encoding
 
 
-def test_bytes_of_another_encoding_cost_their_unit(tmp_path):
-    content = (
-        tmx([("en", "a"), ("fr", "b")], [("en", "summer"), ("fr", "E")])
-        .encode()
-        .replace(b"E<", b"\xe9t\xe9<")
-    )
+def test_a_unit_with_bytes_of_another_encoding_is_dropped(tmp_path):
+    content = tmx([("en", "a"), ("fr", "b")], [("en", "summer"), ("fr", "E")]).encode()
+    content = content.replace(b"E<", b"\xe9t\xe9<")
     assert read(tmp_path / "x.tmx", content) == ([("a", "b")], {"not characters": 1})
 
 
-def test_references_are_whole_where_a_block_ends(tmp_path):
-    units = [
-        [("en", f"{'x' * (number % 53)} &amp; &#233; y"), ("fr", "&lt;b&gt;")]
-        for number in range(3000)
-    ]
+def test_references_are_read_across_the_ends_of_blocks(tmp_path):
+    units = []
+    for number in range(3000):
+        english = f"{'x' * (number % 53)} &amp; &#233; y"
+        units.append([("en", english), ("fr", "&lt;b&gt;")])
     pairs, dropped = read(tmp_path / "x.tmx", tmx(*units))
     assert not dropped
-    assert [pair[0].strip("x ") for pair in pairs] == ["& é y"] * 3000
+    assert [english.strip("x ") for english, _ in pairs] == ["& é y"] * 3000
 
 
 XLIFF = """<?xml version="1.0"?><xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2" xmlns:mq="MQXliff">
@@ -224,27 +230,26 @@ XLIFF = """<?xml version="1.0"?><xliff version="1.2" xmlns="urn:oasis:names:tc:x
 PAIRS = [("Press OK twice", "Deux fois"), ("Bold", "Gras"), ("One.", "Un."), ("Two.", "Deux.")]
 
 
-@pytest.mark.parametrize("name", ["x.xlf", "x.XLIFF", "x.mqxliff", "x.sdlxliff", "x.xml"])
-def test_xliff_1_2(tmp_path, name):
-    assert read(tmp_path / name, XLIFF) == (PAIRS, {"untranslated": 4})
-    assert read(tmp_path / name, XLIFF, ("fra", "eng"))[0] == [
-        (french, english) for english, french in PAIRS
-    ]
-    with pytest.raises(InputError, match=rf"{name}: .*en and de\b.*en-US, fr-FR"):
-        read(tmp_path / name, XLIFF, ("en", "de"))
+def test_xliff_1_2_is_read_in_both_directions(tmp_path):
+    """Under any of its endings."""
+    french_english = [(french, english) for english, french in PAIRS]
+    for name in ("x.xlf", "x.XLIFF", "x.mqxliff", "x.sdlxliff", "x.xml"):
+        assert read(tmp_path / name, XLIFF) == (PAIRS, {"untranslated": 4}), name
+        assert read(tmp_path / name, XLIFF, ("fra", "eng"))[0] == french_english, name
+        with pytest.raises(InputError, match=rf"{name}: .*en and de\b.*en-US, fr-FR"):
+            read(tmp_path / name, XLIFF, ("en", "de"))
 
 
-def test_an_xliff_need_not_name_its_second_language(tmp_path):
+def test_an_xliff_without_a_target_language_is_read(tmp_path):
     content = XLIFF.replace(' target-language="fr-FR"', "")
     assert read(tmp_path / "x.xlf", content)[0] == PAIRS
-    assert read(tmp_path / "x.xlf", content, ("de", "en"))[0] == [
-        (target, source) for source, target in PAIRS
-    ]
+    swapped = [(target, source) for source, target in PAIRS]
+    assert read(tmp_path / "x.xlf", content, ("de", "en"))[0] == swapped
     with pytest.raises(InputError, match=r"x\.xlf: .*de and fr\b.*en-US"):
         read(tmp_path / "x.xlf", content, ("de", "fr"))
 
 
-def test_xliff_2(tmp_path):
+def test_xliff_2_is_read(tmp_path):
     content = """<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0"
     srcLang="en" trgLang="pt-BR"><file id="f">
     <unit id="1"><originalData><data id="d">&lt;br&gt;</data></originalData>
@@ -254,18 +259,18 @@ def test_xliff_2(tmp_path):
     <segment state="final"><source>Two</source><target>Dois</target></segment>
     <segment><source>No</source></segment></unit>
     </file></xliff>"""
-    expected = [("A bold word", "Uma palavra forte"), ("Two", "Dois")], {"untranslated": 1}
-    assert read(tmp_path / "x.xlf", content, ("en", "pt_BR")) == expected
+    pairs, dropped = read(tmp_path / "x.xlf", content, ("en", "pt_BR"))
+    assert pairs == [("A bold word", "Uma palavra forte"), ("Two", "Dois")]
+    assert dropped == {"untranslated": 1}
 
 
-def test_what_is_not_to_be_translated_in_xliff(tmp_path):
-    """The nearest element that says so decides."""
-    unit = "<trans-unit id='{}'{}><source>A</source><target>B{}</target></trans-unit>"
-    no, yes = " translate='no'", " translate='yes'"
-    groups = (
-        f"<group{no}>{unit.format(1, '', 1)}{unit.format(2, yes, 2)}</group>{unit.format(3, no, 3)}"
-    )
-    content = XLIFF.partition("<body>")[0] + f"<body>{groups}</body></file></xliff>"
+def test_the_nearest_translate_attribute_of_xliff_decides(tmp_path):
+    unit = "<trans-unit id='{0}'{1}><source>A</source><target>B{0}</target></trans-unit>"
+    no = " translate='no'"
+    yes = " translate='yes'"
+    group = f"<group{no}>{unit.format(1, '')}{unit.format(2, yes)}</group>"
+    content = XLIFF.partition("<body>")[0]
+    content += f"<body>{group}{unit.format(3, no)}</body></file></xliff>"
     assert read(tmp_path / "x.xlf", content) == ([("A", "B2")], {"untranslated": 2})
     content = """<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0"
     srcLang="en" trgLang="fr"><file id="f">
@@ -274,29 +279,28 @@ def test_what_is_not_to_be_translated_in_xliff(tmp_path):
     assert read(tmp_path / "x.xlf", content) == ([("C", "D")], {"untranslated": 1})
 
 
-def test_entities_of_an_xliff_are_refused(tmp_path):
+def test_an_xliff_that_defines_entities_is_refused(tmp_path):
     content = '<!DOCTYPE xliff [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]>' + XLIFF.partition("?>")[2]
     with pytest.raises(InputError, match=r"x\.xliff: .*\(a\)"):
         read(tmp_path / "x.xliff", content)
 
 
-def test_all_sentences_of_a_memory(tmp_path):
+def test_the_sentences_of_all_languages_are_read(tmp_path):
     (tmp_path / "x.xlf").write_text(XLIFF)
-    texts = list(read_segments(tmp_path / "x.xlf"))
-    assert {text for pair in PAIRS for text in pair} <= {*texts}
+    segments = list(read_segments(tmp_path / "x.xlf"))
+    for pair in PAIRS:
+        assert set(pair) <= set(segments)
     (tmp_path / "x.tmx").write_text(tmx([("en", "yes"), ("fr", "oui"), ("de", "ja")]))
     assert list(read_segments(tmp_path / "x.tmx")) == ["yes", "oui", "ja"]
     assert list(read_memory(tmp_path / "x.tmx", "de", "en", Counter())) == [("ja", "yes")]
 
 
-@pytest.mark.parametrize("at", range(-12, 13))
-def test_a_block_ends_anywhere_in_a_cdata_section(tmp_path, at):
-    """Expat reads blocks of 64 KiB; what of a reference or section is in the next block is read
-    with it.
-    """
+def test_a_cdata_section_is_read_across_the_end_of_a_block(tmp_path):
+    """Expat reads blocks of 64 KiB; the reader joins what a block cuts."""
     segment = "R&D &lt; <b> ]] > é &amp;c. <![CDATA[ x"
     start = tmx([("en", "x"), ("fr", "y")]).removesuffix("</body></tmx>")
     unit = tmx([("en", f"<![CDATA[{segment}]]>"), ("fr", "AT&amp;T")]).partition("<body>")[2]
-    for middle in range(0, len(unit), 25):
-        filler = " " * (2**16 - len(start) - middle + at)
-        assert read(tmp_path / "x.tmx", start + filler + unit)[0] == [("x", "y"), (segment, "AT&T")]
+    for end_of_block in range(-12, len(unit) + 13):
+        filler = " " * (2**16 - len(start) - end_of_block)
+        pairs, _ = read(tmp_path / "x.tmx", start + filler + unit)
+        assert pairs == [("x", "y"), (segment, "AT&T")], end_of_block

@@ -1,5 +1,6 @@
-"""`lxsr prepare --from-model`: pieces of a model, and more for a language that it lacks."""
+"""`lxsr prepare --from`: pieces of a model, and new ones for a language that it lacks."""
 
+import copy
 import io
 import json
 from collections import Counter
@@ -24,8 +25,11 @@ from fairseq_lxsr.text.tokenizer import (
     read_dictionary,
 )
 
-# no letter of it is in the old text
+# Maps Latin letters to Cyrillic ones, which the text of the model does not have.
 CYRILLIC = {ord("a") + number: 0x430 + number for number in range(26)}
+CYRILLIC_A = "\u0430"
+HEBREW_ALEF = "\u05d0"
+THAI_KO_KAI = "\u0e01"
 BAG = {"num_layers": 0, "gated": True}
 
 
@@ -34,21 +38,14 @@ def prepare(work, languages=("en", "xx"), *options, check=True):
     model = work / "old"
     if not model.exists():
         small_model.write_folder(model, **BAG)
-        pairs = [
-            (source, target.lower().translate(CYRILLIC)) for source, target in toy.sentences(600)
-        ]
+        pairs = []
+        for source, target in toy.sentences(600):
+            pairs.append((source, target.lower().translate(CYRILLIC)))
         toy.write(work / "text", pairs, languages)
-    sizes = ("--valid-size", 50, "--test-size", 50, "--workers", 1, *options)
-    words = (
-        "--work",
-        work / "new",
-        "--data",
-        work / "text",
-        "--lang-pairs",
-        "-".join(languages),
-        *sizes,
-    )
-    return lxsr_here("prepare", "--from", model, *words, check=check)
+    command = ["prepare", "--from", model, "--work", work / "new", "--data", work / "text"]
+    command += ["--lang-pairs", "-".join(languages), "--workers", 1]
+    command += ["--valid-size", 50, "--test-size", 50, *options]
+    return lxsr_here(*command, check=check)
 
 
 def tokenizer(folder):
@@ -56,66 +53,72 @@ def tokenizer(folder):
     return Tokenizer(folder / SENTENCEPIECE_FILE, TextOptions(lowercase=True), symbols)
 
 
-def test_old_pieces_keep_their_numbers_and_old_text_its_pieces(tmp_path):
+def test_new_pieces_are_appended_and_split_only_the_new_language(tmp_path):
     output = prepare(tmp_path, ("en", "xx"), "--new-pieces", 60).stdout
+
+    model = tmp_path / "old"
     subwords = tmp_path / "new" / "subwords"
     for name in (SENTENCEPIECE_FILE, DICTIONARY_FILE):
-        before, after = ((folder / name).read_bytes() for folder in (tmp_path / "old", subwords))
+        before = (model / name).read_bytes()
+        after = (subwords / name).read_bytes()
         assert after.startswith(before)
         assert len(after) > len(before)
-    assert f"{subwords}: pieces of {tmp_path / 'old'}" in output
+    assert f"{subwords}: pieces of {model}" in output
     assert json.loads((subwords / "stage.json").read_text())["report"] == {
         # The symbol <mask> is added later.
         "dictionary": len(read_dictionary(subwords / DICTIONARY_FILE)) + 1,
         "new pieces": 60,
         "split otherwise": 0.0,
     }
-    assert f"--from {tmp_path / 'old'}" in output
-    old, new = tokenizer(tmp_path / "old"), tokenizer(subwords)
-    known, unknown = (
-        list(read_lines(tmp_path / "new" / "corpus" / "en-xx" / f"train.{side}"))
-        for side in ("en", "xx")
-    )
-    assert all(map(np.array_equal, old.encode(known), new.encode(known)))
-    ids, lengths = new.encode_flat(unknown)
-    assert old.unknown in old.encode_flat(unknown)[0]
+    assert f"--from {model}" in output
+
+    old = tokenizer(model)
+    new = tokenizer(subwords)
+    english = list(read_lines(tmp_path / "new" / "corpus" / "en-xx" / "train.en"))
+    cyrillic = list(read_lines(tmp_path / "new" / "corpus" / "en-xx" / "train.xx"))
+    for before, after in zip(old.encode(english), new.encode(english), strict=True):
+        assert np.array_equal(before, after)
+    ids, lengths = new.encode_flat(cyrillic)
+    assert old.unknown in old.encode_flat(cyrillic)[0]
     assert old.unknown not in ids
-    assert lengths.sum() < 0.5 * sum(map(len, unknown))
+    assert lengths.sum() < 0.5 * sum(len(line) for line in cyrillic)
 
 
-def test_pieces_are_made_anew_for_another_model_only(tmp_path):
+def test_pieces_are_learnt_again_only_if_options_change(tmp_path):
+    subwords = tmp_path / "new" / "subwords"
     prepare(tmp_path)
-    assert f"{tmp_path / 'new' / 'subwords'}: unchanged, kept" in prepare(tmp_path).stdout
-    pieces = (tmp_path / "new" / "subwords" / DICTIONARY_FILE).read_text()
-    assert (
-        "unchanged"
-        not in prepare(tmp_path, ("en", "xx"), "--new-pieces", 20).stdout.partition("subwords")[2]
-    )
-    assert pieces.startswith((tmp_path / "new" / "subwords" / DICTIONARY_FILE).read_text())
+    assert f"{subwords}: unchanged, kept" in prepare(tmp_path).stdout
+    pieces = (subwords / DICTIONARY_FILE).read_text()
+    output = prepare(tmp_path, ("en", "xx"), "--new-pieces", 20).stdout
+    assert "unchanged" not in output.partition("subwords")[2]
+    assert pieces.startswith((subwords / DICTIONARY_FILE).read_text())
 
 
-def test_languages_that_the_model_has_keep_its_pieces(tmp_path, monkeypatch):
-    assert read_config(small_model.write_folder(tmp_path / "old", **BAG))["training"] == {}
+def test_languages_of_the_model_get_no_new_pieces(tmp_path, monkeypatch):
+    model = small_model.write_folder(tmp_path / "old", **BAG)
+    assert read_config(model)["training"] == {}
     monkeypatch.setattr(
         "fairseq_lxsr.encoder.starting_model.trained_pairs", lambda encoder: "en-fr,en-de"
     )
     toy.write(tmp_path / "text", toy.sentences(600), ("fr", "de"))
+
     prepare(tmp_path, ("fr", "de"))
-    stage = json.loads((tmp_path / "new" / "subwords" / "stage.json").read_text())
-    assert stage["report"]["new pieces"] == stage["options"]["new_pieces"] == 0
-    files = (tmp_path / "old" / DICTIONARY_FILE, tmp_path / "new" / "subwords" / DICTIONARY_FILE)
-    assert len({path.read_bytes() for path in files}) == 1
+
+    subwords = tmp_path / "new" / "subwords"
+    stage = json.loads((subwords / "stage.json").read_text())
+    assert stage["options"]["new_pieces"] == 0
+    assert stage["report"]["new pieces"] == 0
+    dictionary = (tmp_path / "old" / DICTIONARY_FILE).read_bytes()
+    assert (subwords / DICTIONARY_FILE).read_bytes() == dictionary
+
     toy.write(tmp_path / "text", toy.sentences(600), ("cs", "xx"))
-    refused(
-        prepare(tmp_path, ("cs", "xx"), check=False),
-        "cs-xx: ",
-        "en, fr, de",
-    )
+    result = prepare(tmp_path, ("cs", "xx"), check=False)
+    refused(result, "cs-xx: ", "en, fr, de")
 
 
-def test_pieces_are_those_of_the_merges_by_hand():
-    """Of 9 times ▁ a b and 8 times c d; e is rarer than five, and so is ▁ before cd; known words
-    make no pieces.
+def test_pieces_equal_merges_worked_out_by_hand():
+    """`▁`, `a` and `b` occur 9 times, `c` and `d` 8 times. `e` and `▁cd` are rarer than five times,
+    and words that the model knows make no pieces.
     """
     model = make_pieces(["x y"] * 10)
     words = {"abcd": 6, "ab": 3, "cde": 2, "name": 50}
@@ -123,41 +126,43 @@ def test_pieces_are_those_of_the_merges_by_hand():
     assert learn_pieces(model, words, {"name": 1}, 100)[4:] == ["ab", "▁ab", "cd", "▁abcd"]
 
 
-def test_merges_are_those_of_counting_again_after_each():
-    rng = np.random.default_rng(0)
-    words = [
-        (list("".join(rng.choice(list("abc"), rng.integers(2, 9)))), int(rng.integers(1, 9)))
-        for _ in range(60)
-    ]
-    learnt = merge_pieces(
-        [(list(pieces), count) for pieces, count in words], 25, lambda text: len(text) < 6
-    )
-    assert learnt == merged_slowly(words, 25)
+def random_words(rng, number, letters):
+    """Words as lists of letters, each with a count."""
+    words = []
+    for _ in range(number):
+        word = rng.choice(list(letters), rng.integers(2, 9)).tolist()
+        words.append((word, int(rng.integers(1, 9))))
+    return words
 
 
-def merged_slowly(words, most):
-    found = []
-    while len(found) < most:
-        counts = {}
+def test_merges_equal_those_of_counting_all_pairs_after_each_merge():
+    words = random_words(np.random.default_rng(0), 60, "abc")
+    pieces = merge_pieces(copy.deepcopy(words), 25, lambda text: len(text) < 6)
+    assert pieces == merge_slowly(words, 25)
+
+
+def merge_slowly(words, number):
+    merges = []
+    while len(merges) < number:
+        counts = Counter()
         for pieces, count in words:
-            for one, two in pairwise(pieces):
-                counts[one + two] = counts.get(one + two, 0) + count
-        left = {
-            text: count
-            for text, count in counts.items()
-            if count >= 5 and len(text) < 6 and text not in found
-        }
-        if not left:
+            for left, right in pairwise(pieces):
+                counts[left + right] += count
+        candidates = []
+        for text, count in counts.items():
+            if count >= 5 and len(text) < 6 and text not in merges:
+                candidates.append((-count, text))
+        if not candidates:
             break
-        best = min(left, key=lambda text: (-left[text], text))
-        found.append(best)
+        _, merge = min(candidates)
+        merges.append(merge)
         for pieces, _ in words:
-            place = 0
-            while place + 1 < len(pieces):
-                if pieces[place] + pieces[place + 1] == best:
-                    pieces[place : place + 2] = [best]
-                place += 1
-    return found
+            position = 0
+            while position + 1 < len(pieces):
+                if pieces[position] + pieces[position + 1] == merge:
+                    pieces[position : position + 2] = [merge]
+                position += 1
+    return merges
 
 
 def make_pieces(lines, kind="bpe", size=6):
@@ -169,39 +174,49 @@ def make_pieces(lines, kind="bpe", size=6):
     return model.getvalue()
 
 
-def test_another_kind_of_pieces_is_refused():
+def test_models_of_characters_are_refused():
     with pytest.raises(InputError, match="word or character model"):
         learn_pieces(make_pieces(["x y"] * 10, "char", 5), {}, {}, 5)
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
-def test_text_is_split_where_it_was_but_where_new_pieces_join(kind):
-    known, new = ([pair[side] for pair in toy.sentences(600)] for side in (0, 1))
-    model = make_pieces(known, kind, 40)
-    pieces = learn_pieces(model, Counter(" ".join(new).split()), {}, 60)
+def test_new_pieces_only_join_pieces(kind):
+    pairs = toy.sentences(600)
+    english = [source for source, _ in pairs]
+    french = [target for _, target in pairs]
+    mixed = [f"{source} {target}" for source, target in pairs]
+    model = make_pieces(english, kind, 40)
+    pieces = learn_pieces(model, Counter(" ".join(french).split()), {}, 60)
     letters = [piece for piece in pieces if len(piece) == 1]
-    lines = [f"{one} {two}" for one, two in zip(known, new, strict=True)]
-    before, after = (ends(append_pieces(model, some), lines) for some in (letters, pieces))
-    assert all(map(set.issuperset, before, after))
+    with_letters = append_pieces(model, letters)
+    with_pieces = append_pieces(model, pieces)
+
+    before = ends(with_letters, mixed)
+    after = ends(with_pieces, mixed)
+    for ends_before, ends_after in zip(before, after, strict=True):
+        assert ends_after <= ends_before
     assert sum(map(len, after)) < 0.8 * sum(map(len, before))
-    assert all(map(set.issuperset, ends(model, known), ends(append_pieces(model, pieces), known)))
+    english_ends = zip(ends(model, english), ends(with_pieces, english), strict=True)
+    for ends_before, ends_after in english_ends:
+        assert ends_after <= ends_before
 
 
 def test_a_word_is_split_alike_everywhere_after_several_extensions():
-    """Ties between ways to join pieces would be decided by how float32 rounds the sum of the line
-    so far.
-    """
+    """Otherwise, the rounding of float32 sums would decide ties between ways to join pieces."""
     rng = np.random.default_rng(0)
-    model = make_pieces([pair[0] for pair in toy.sentences(600)], "unigram", 40)
-    # Cyrillic, Hebrew, Thai.
-    for first in (0x430, 0x5D0, 0xE01):
-        words = [
-            "".join(chr(first + letter) for letter in rng.integers(0, 6, rng.integers(3, 9)))
-            for _ in range(200)
-        ]
+    english = [source for source, _ in toy.sentences(600)]
+    model = make_pieces(english, "unigram", 40)
+    for first_letter in (CYRILLIC_A, HEBREW_ALEF, THAI_KO_KAI):
+        words = []
+        for _ in range(200):
+            letters = rng.integers(0, 6, rng.integers(3, 9))
+            words.append("".join(chr(ord(first_letter) + letter) for letter in letters))
         model = append_pieces(model, learn_pieces(model, dict.fromkeys(words, 9), {}, 150))
     split = sentencepiece.SentencePieceProcessor(model_proto=model).EncodeAsPieces
-    assert split(" ".join(words)) == [piece for word in words for piece in split(word)]
+    pieces = []
+    for word in words:
+        pieces += split(word)
+    assert split(" ".join(words)) == pieces
 
 
 def ends(model, lines):
@@ -210,25 +225,24 @@ def ends(model, lines):
     return [set(accumulate(map(len, pieces))) for pieces in split]
 
 
-@pytest.mark.parametrize("what", ["layers", "nothing", "damaged"])
-def test_what_training_cannot_go_on_from_is_refused(tmp_path, what):
-    file_name = {"layers": "", "nothing": "config.json", "damaged": WEIGHTS_FILE}
-    small_model.write_folder(tmp_path / "old", **({} if what == "layers" else BAG))
-    if what == "nothing":
-        (tmp_path / "old" / "config.json").unlink()
-    if what == "damaged":
-        (tmp_path / "old" / WEIGHTS_FILE).write_bytes(b"damaged")
+@pytest.mark.parametrize("problem", ["layers", "no config", "damaged weights"])
+def test_a_model_from_which_training_cannot_start_is_refused(tmp_path, problem):
+    model = tmp_path / "old"
+    small_model.write_folder(model, **({} if problem == "layers" else BAG))
+    file_name = ""
+    if problem == "no config":
+        file_name = "config.json"
+        (model / file_name).unlink()
+    if problem == "damaged weights":
+        file_name = WEIGHTS_FILE
+        (model / file_name).write_bytes(b"damaged")
     toy.write(tmp_path / "text", toy.sentences(300), ("en", "xx"))
-    refused(prepare(tmp_path, check=False), tmp_path / "old", file_name[what])
+    refused(prepare(tmp_path, check=False), model, file_name)
     assert not (tmp_path / "new" / "subwords").exists()
 
 
-def test_a_piece_that_becomes_frequent_again_is_found_once():
+def test_a_piece_that_becomes_frequent_again_is_learnt_once():
     for seed in range(300):
-        rng = np.random.default_rng(seed)
-        words = [
-            (list("".join(rng.choice(list("ab"), rng.integers(2, 9)))), int(rng.integers(1, 9)))
-            for _ in range(20)
-        ]
-        learnt = merge_pieces(words, 30, lambda text: True)
-        assert len(learnt) == len(set(learnt))
+        words = random_words(np.random.default_rng(seed), 20, "ab")
+        pieces = merge_pieces(words, 30, lambda text: True)
+        assert len(pieces) == len(set(pieces))

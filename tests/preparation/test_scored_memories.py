@@ -1,4 +1,4 @@
-"""Scores in translation memories and catalogues: everything else of the file stays as it was."""
+"""Scores are written into translation memories and catalogues without any other change."""
 
 import io
 import math
@@ -73,7 +73,7 @@ PROP = '<prop type="x-lxsr-score">{}</prop>'
 NOTE_1 = '<note from="lxsr-score">{}</note>'
 NOTE_2 = '<x:note category="lxsr-score">{}</x:note>'
 COMMENT = "# lxsr-score: {}\n"
-# A file, its text, what is written into its first and second unit, and its number of units.
+# By file name: the text, what is written into its first and second unit, and the number of units.
 FILES = {
     "a.tmx": (TMX, PROP, PROP, 4),
     "a.xlf": (XLIFF_1, NOTE_1, NOTE_1, 3),
@@ -83,13 +83,14 @@ FILES = {
 NAN = math.nan
 
 
-def filled(text, first="", second="", encoding="UTF-8"):
-    for place, value in (("first", first), ("second", second), ("encoding", encoding)):
-        text = text.replace(f"{{{place}}}", value)
-    return text
+def fill(text, first="", second="", encoding="UTF-8"):
+    """Replace the places in the text; the text has braces of its own, too."""
+    text = text.replace("{first}", first)
+    text = text.replace("{second}", second)
+    return text.replace("{encoding}", encoding)
 
 
-def scored(path, content, scores, **options):
+def write_scores(path, content, scores, **options):
     path.write_bytes(content)
     stream = io.BytesIO()
     write_scored(path, stream, Marking(scores, **options))
@@ -98,28 +99,32 @@ def scored(path, content, scores, **options):
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
-def test_scores_are_all_that_changes(name, newline, tmp_path):
+def test_only_the_scores_are_added_or_replaced(name, newline, tmp_path):
     text, first, second, count = FILES[name]
-    before = filled(text).replace("\n", newline).encode()
-    scores = [0.91236, -0.25, *[NAN] * (count - 2)]
-    after = scored(tmp_path / name, before, scores)
-    expected = filled(text, first.format("0.9124"), second.format("-0.2500"))
+    before = fill(text).replace("\n", newline).encode()
+    no_scores = [NAN] * (count - 2)
+
+    after = write_scores(tmp_path / name, before, [0.91236, -0.25, *no_scores])
+    expected = fill(text, first.format("0.9124"), second.format("-0.2500"))
     assert after == expected.replace("\n", newline).encode()
-    again = scored(tmp_path / name, after, [0.5, 0.25, *scores[2:]], threshold=0.3, mark=True)
-    expected = filled(text, first.format("0.5000"), second.format("0.2500, below 0.3"))
-    assert again == expected.replace("\n", newline).encode(), "a second score replaces the first"
-    assert scored(tmp_path / name, before, [NAN] * count) == before
+
+    scores = [0.5, 0.25, *no_scores]
+    replaced = write_scores(tmp_path / name, after, scores, threshold=0.3, mark=True)
+    expected = fill(text, first.format("0.5000"), second.format("0.2500, below 0.3"))
+    assert replaced == expected.replace("\n", newline).encode()
+
+    assert write_scores(tmp_path / name, before, [NAN] * count) == before
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_units_have_the_same_pairs_before_and_after(name, tmp_path):
+def test_units_with_scores_have_the_same_pairs_as_before(name, tmp_path):
     text, *_, count = FILES[name]
     path = tmp_path / name
-    path.write_text(filled(text))
+    path.write_text(fill(text))
     units = list(pairs_by_unit(path, "en", "fr", Counter()))
     assert len(units) == count
     assert [bool(pairs) for pairs in units] == [True, True] + [False] * (count - 2)
-    path.write_bytes(scored(path, path.read_bytes(), [1, 1, *[NAN] * (count - 2)]))
+    path.write_bytes(write_scores(path, path.read_bytes(), [1, 1, *[NAN] * (count - 2)]))
     assert list(pairs_by_unit(path, "en", "fr", Counter())) == units
 
 
@@ -127,62 +132,68 @@ def test_units_have_the_same_pairs_before_and_after(name, tmp_path):
 def test_units_below_the_threshold_are_left_out(name, tmp_path):
     text, *_, count = FILES[name]
     path = tmp_path / name
-    before = filled(text)
+    before = fill(text)
     path.write_text(before)
     units = list(pairs_by_unit(path, "en", "fr", Counter()))
-    after = scored(path, before.encode(), [0.2, 0.3, *[NAN] * (count - 2)], threshold=0.3)
+    after = write_scores(path, before.encode(), [0.2, 0.3, *[NAN] * (count - 2)], threshold=0.3)
     path.write_bytes(after)
     assert list(pairs_by_unit(path, "en", "fr", Counter())) == units[1:]
     lines = [line for line in after.decode().splitlines() if "lxsr-score" not in line]
     assert set(lines) <= set(before.splitlines())
-    assert not any(line and not line.strip() for line in lines), "no indent is left over"
+    # No line of spaces is left where a unit was.
+    assert not any(line and not line.strip() for line in lines)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be", "iso-8859-1"])
-def test_the_encoding_stays(encoding, tmp_path):
+def test_the_encoding_of_the_file_is_kept(encoding, tmp_path):
     declared = {"utf-8-sig": "UTF-8", "utf-16-be": "UTF-16"}.get(encoding, encoding)
-    before = filled(TMX, encoding=declared).encode(encoding)
-    after = scored(tmp_path / "a.tmx", before, [1, 0.5, NAN, NAN])
+    before = fill(TMX, encoding=declared).encode(encoding)
+    after = write_scores(tmp_path / "a.tmx", before, [1, 0.5, NAN, NAN])
     values = (PROP.format("1.0000"), PROP.format("0.5000"))
-    assert after == filled(TMX, *values, declared).encode(encoding)
+    assert after == fill(TMX, *values, declared).encode(encoding)
     mark = b"\xef\xbb\xbf"
-    after = scored(tmp_path / "fr.po", mark + filled(PO).encode(), [1, 0.5, NAN, NAN])
+    after = write_scores(tmp_path / "fr.po", mark + fill(PO).encode(), [1, 0.5, NAN, NAN])
     assert after.startswith(mark + b"# head")
-    text = filled(PO).replace("UTF-8", "latin1").encode("latin-1")
-    after = scored(tmp_path / "fr.po", text, [1, 0.5, NAN, NAN])
-    assert filled(PO, COMMENT.format("1.0000"), COMMENT.format("0.5000")).replace(
-        "UTF-8", "latin1"
-    ) == after.decode("latin-1")
+    text = PO.replace("UTF-8", "latin1")
+    after = write_scores(tmp_path / "fr.po", fill(text).encode("latin-1"), [1, 0.5, NAN, NAN])
+    expected = fill(text, COMMENT.format("1.0000"), COMMENT.format("0.5000"))
+    assert after.decode("latin-1") == expected
 
 
-def test_a_large_memory_is_copied_in_pieces(tmp_path):
-    """Units end at every position of the blocks that are read."""
-    units = [
-        f'<tu><tuv xml:lang="en"><seg>{"é" * (i % 97)} a</seg></tuv>'
-        f'<tuv xml:lang="fr"><seg>b{i}</seg></tuv></tu>\n'
-        for i in range(5_000)
-    ]
-    before = f'<tmx version="1.4"><body>{"".join(units)}</body></tmx>'
-    after = scored(tmp_path / "a.tmx", before.encode(), [i / 5_000 for i in range(5_000)])
-    unit = '<prop type="x-lxsr-score">0.4000</prop>'
-    assert after.decode().count("x-lxsr-score") == 5_000
-    assert f"<tu>{unit}{units[2000].removeprefix('<tu>')}" in after.decode()
+def test_a_large_memory_is_copied_in_blocks(tmp_path):
+    """Units end at every position of a block."""
+    units = []
+    scores = []
+    for number in range(5_000):
+        english = "é" * (number % 97) + " a"
+        units.append(
+            f'<tu><tuv xml:lang="en"><seg>{english}</seg></tuv>'
+            f'<tuv xml:lang="fr"><seg>b{number}</seg></tuv></tu>\n'
+        )
+        scores.append(number / 5_000)
     path = tmp_path / "a.tmx"
+    before = f'<tmx version="1.4"><body>{"".join(units)}</body></tmx>'
+
+    after = write_scores(path, before.encode(), scores)
+
+    assert after.decode().count("x-lxsr-score") == 5_000
+    score = '<prop type="x-lxsr-score">0.4000</prop>'
+    assert f"<tu>{score}{units[2000].removeprefix('<tu>')}" in after.decode()
     pairs = list(read_units(path, "en", "fr", Counter()))
     path.write_bytes(after)
     assert list(read_units(path, "en", "fr", Counter())) == pairs
 
 
 @pytest.mark.parametrize(
-    ("content", "part"),
+    ("content", "message"),
     [
-        (filled(TMX).replace("</body>", ""), "mismatched tag"),
+        (fill(TMX).replace("</body>", ""), "mismatched tag"),
         ('<!DOCTYPE tmx [<!ENTITY e "x">]><tmx><tu>&e;</tu></tmx>', "entity e"),
-        (filled(TMX).replace("R&amp;D", "R&D"), "cannot be copied"),
+        (fill(TMX).replace("R&amp;D", "R&D"), "cannot be copied"),
         ("<tmx><tu/></tmx>", "1 units; expected 4"),
         ('<?xml version="1.0" encoding="shift_jis"?><tmx><tu/></tmx>', "cannot be copied"),
     ],
 )
-def test_what_cannot_be_copied_is_refused(content, part, tmp_path):
-    with pytest.raises(InputError, match=part):
-        scored(tmp_path / "a.tmx", content.encode(), [1, 1, NAN, NAN])
+def test_a_memory_that_cannot_be_copied_is_refused(content, message, tmp_path):
+    with pytest.raises(InputError, match=message):
+        write_scores(tmp_path / "a.tmx", content.encode(), [1, 1, NAN, NAN])

@@ -11,7 +11,7 @@ from fairseq_lxsr.preparation import short_pairs
 from fairseq_lxsr.text.data_folder import read_sources
 
 
-def test_words_are_linked_where_each_is_the_nearest_of_the_other():
+def test_two_words_are_linked_if_each_is_nearest_to_the_other():
     cosines = np.array([[0.9, 0.1, 0.2], [0.6, 0.1, 0.7], [0.1, 0.2, 0.1]])
     assert short_pairs.link(cosines) == [0, 2, -1]
 
@@ -20,9 +20,11 @@ def test_words_are_linked_where_each_is_the_nearest_of_the_other():
     ("text", "words"),
     [
         ("l\u2019eau, d'or", ["l\u2019", "eau", "d'", "or"]),
-        ("de\u0301ja\u0300 vu", ["de\u0301ja\u0300", "vu"]),  # decomposed
+        # Decomposed letters.
+        ("de\u0301ja\u0300 vu", ["de\u0301ja\u0300", "vu"]),
         ("हिन्दी भाषा", ["हिन्दी", "भाषा"]),
-        ("\u2764\ufe0f love", ["love"]),  # a mark without a letter
+        # A mark without a letter.
+        ("\u2764\ufe0f love", ["love"]),
         ("क्\u200dष", ["क्\u200dष"]),
     ],
 )
@@ -30,40 +32,46 @@ def test_marks_belong_to_their_letters(text, words):
     assert short_pairs.WORD.findall(text) == words
 
 
-def test_of_equal_words_the_nearer_place_is_linked():
+def test_repeated_words_are_linked_in_order():
     cosines = np.array([[0.9, 0.0, 0.9], [0.0, 0.9, 0.0], [0.9, 0.0, 0.9]])
     assert short_pairs.link(cosines) == [0, 1, 2]
 
 
-def by_definition(links, most):
+def phrases_by_definition(links, longest):
     """All runs of words, with the shortest run of the other side that has all their links."""
     for first in range(len(links)):
-        for last in range(first, min(len(links), first + most)):
-            inside = [target for target in links[first : last + 1] if target >= 0]
-            if not inside or min(links[first], links[last]) < 0 or max(inside) - min(inside) > most:
+        for last in range(first, min(len(links), first + longest)):
+            targets = [target for target in links[first : last + 1] if target >= 0]
+            if not targets or links[first] < 0 or links[last] < 0:
                 continue
-            back = [
-                source
-                for source, target in enumerate(links)
-                if min(inside) <= target <= max(inside)
-            ]
-            if first <= min(back) and max(back) <= last:
-                yield slice(first, last + 1), slice(min(inside), max(inside) + 1)
+            if max(targets) - min(targets) > longest:
+                continue
+            sources = []
+            for source, target in enumerate(links):
+                if min(targets) <= target <= max(targets):
+                    sources.append(source)
+            if first <= min(sources) and max(sources) <= last:
+                yield slice(first, last + 1), slice(min(targets), max(targets) + 1)
 
 
-def test_phrases_are_those_of_the_definition():
-    random, found = np.random.default_rng(1), 0
+def test_phrases_equal_a_search_by_the_definition():
+    rng = np.random.default_rng(1)
+    number_of_phrases = 0
     for _ in range(300):
-        n, m = random.integers(1, 9, size=2)
-        links = np.where(random.random(n) < 0.8, np.resize(random.permutation(max(n, m)), n), -1)
-        links[links >= m] = -1
-        expected = list(by_definition(links.tolist(), 4))
+        source_length, target_length = rng.integers(1, 9, size=2)
+        targets = rng.permutation(max(source_length, target_length))
+        links = np.resize(targets, source_length)
+        links[rng.random(source_length) >= 0.8] = -1
+        links[links >= target_length] = -1
+
+        expected = list(phrases_by_definition(links.tolist(), 4))
+
         assert list(short_pairs.phrases(links.tolist(), 4)) == expected
-        found += len(expected)
-    assert found > 1000
+        number_of_phrases += len(expected)
+    assert number_of_phrases > 1000
 
 
-def test_phrases_that_seldom_mean_something_else_are_kept():
+def test_phrases_that_rarely_have_other_translations_are_frequent():
     counts = Counter(
         {
             ("a", "x"): 8,
@@ -77,14 +85,17 @@ def test_phrases_that_seldom_mean_something_else_are_kept():
     assert short_pairs.frequent(counts) == [("a", "x"), ("b", "z"), ("c", "w")]
 
 
-def test_a_corpus_gets_short_pairs_and_words_that_are_not_held_out(tmp_path, monkeypatch):
+def test_short_pairs_without_held_out_text_are_added_to_a_corpus(tmp_path, monkeypatch):
     corpus = tmp_path / "corpus"
     corpus.mkdir()
-    texts = {"train": ("red dog\n", "chien rouge\n"), "valid": ("Cat.\n", "Chat.\n")}
-    texts["test"] = ("bird\n", "oiseau\n")
-    for split, sides in texts.items():
-        for language, text in zip(("en", "fr"), sides, strict=True):
-            (corpus / f"{split}.{language}").write_text(text)
+    texts = {
+        "train": ("red dog\n", "chien rouge\n"),
+        "valid": ("Cat.\n", "Chat.\n"),
+        "test": ("bird\n", "oiseau\n"),
+    }
+    for split, (english, french) in texts.items():
+        (corpus / f"{split}.en").write_text(english)
+        (corpus / f"{split}.fr").write_text(french)
     phrases = Counter({("dog", "chien"): 1, ("cat", "minet"): 1, ("a bird", "oiseau"): 1})
     monkeypatch.setattr(short_pairs, "count_phrases", lambda *_: phrases)
     encoder = SentenceEncoder.from_pretrained(small_model.write_folder(tmp_path / "m"))

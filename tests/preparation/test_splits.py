@@ -1,4 +1,4 @@
-"""Held-out sentences of pairs that share a language are the same ones."""
+"""Language pairs that share a language hold out the same sentences."""
 
 import json
 
@@ -12,7 +12,7 @@ from fairseq_lxsr.preparation.pipeline import clean, shared_side
 from fairseq_lxsr.preparation.splits import KEY, TEST, TRAIN, VALID, HeldOut, assign_splits
 
 ALL = toy.sentences(4000)
-# all have the first 1,000 English sentences
+# The number of pairs with English; all have the first 1,000 English sentences.
 SIZES = {"de": 4000, "es": 3000, "fr": 2000, "it": 1500}
 
 
@@ -24,11 +24,11 @@ def write_pairs(folder):
     """Write the text of four language pairs that share English; it is the target of one."""
     pairs = {}
     for language, size in SIZES.items():
-        text = [(en, f"{language} {fr}") for en, fr in [*ALL[:1000], *ALL[-(size - 1000) :]]]
-        names = ("en", language)
-        if language == "it":
-            text = [(target, source) for source, target in text]
-            names = ("it", "en")
+        text = []
+        for english, french in [*ALL[:1000], *ALL[-(size - 1000) :]]:
+            translation = f"{language} {french}"
+            text.append((translation, english) if language == "it" else (english, translation))
+        names = ("it", "en") if language == "it" else ("en", language)
         toy.write(folder / language, text, names)
         pairs["-".join(names)] = str(folder / language)
     return pairs
@@ -39,7 +39,7 @@ def english_sentences(folders, split):
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_pairs_that_share_a_language_lose_little_to_each_other(tmp_path, seed):
+def test_pairs_that_share_a_language_lose_few_sentences(tmp_path, seed):
     pairs = write_pairs(tmp_path / "in")
     config = PrepareConfig(
         pairs, str(tmp_path / "work"), valid_size=100, test_size=200, seed=seed, workers=1
@@ -51,7 +51,7 @@ def test_pairs_that_share_a_language_lose_little_to_each_other(tmp_path, seed):
         report = json.loads((folder / "stage.json").read_text())["report"]
         assert (report["pairs"]["valid"], report["pairs"]["test"]) == (100, 200)
         lost.append(report["dropped"].get("held out in another language pair", 0))
-    # It would be 2,020 if each pair drew independently.
+    # 2,020 sentences would be lost if each pair drew independently.
     assert 0 < sum(lost) < 600
     # The smallest pair holds out what all others do.
     assert lost[-1] == 0
@@ -61,7 +61,7 @@ def test_pairs_that_share_a_language_lose_little_to_each_other(tmp_path, seed):
     assert not english_sentences(folders, "train") & (valid | test)
 
 
-def test_a_language_with_two_codes_is_one(tmp_path):
+def test_two_codes_of_a_language_hold_out_the_same_sentences(tmp_path):
     pairs = {}
     for pair in ("pt_BR-fr", "pt-de"):
         toy.write(tmp_path / pair, ALL[:1000], pair.split("-"))
@@ -73,13 +73,13 @@ def test_a_language_with_two_codes_is_one(tmp_path):
         assert not lines(portugal, f"{name}.pt") & lines(brazil, "train.pt_BR")
 
 
-def test_text_in_several_languages_loses_nothing(tmp_path):
+def test_pairs_with_the_same_english_text_lose_no_sentence(tmp_path):
     pairs = {}
     for language in ("de", "es", "fr"):
         text = [(en, f"{language} {fr}") for en, fr in ALL[:600]]
-        toy.write(
-            tmp_path / "in" / language, text[::-1] if language == "es" else text, ("en", language)
-        )
+        if language == "es":
+            text.reverse()
+        toy.write(tmp_path / "in" / language, text, ("en", language))
         pairs[f"en-{language}"] = str(tmp_path / "in" / language)
     clean(PrepareConfig(pairs, str(tmp_path / "work"), valid_size=30, test_size=60, workers=1))
     folders = [tmp_path / "work" / "corpus" / pair for pair in pairs]
@@ -99,7 +99,7 @@ def test_text_in_several_languages_loses_nothing(tmp_path):
         (["en-fr", "en-de", "de-fr", "it-en"], ["source", "source", "target", "target"]),
     ],
 )
-def test_the_side_that_is_in_most_pairs(pairs, sides):
+def test_the_shared_side_is_the_language_of_most_pairs(pairs, sides):
     config = PrepareConfig(dict.fromkeys(pairs, "text"))
     assert [shared_side(config, tuple(pair.split("-"))) for pair in pairs] == sides
 
@@ -112,21 +112,20 @@ def write_keys(tmp_path, count):
     return keys
 
 
-def test_a_sentence_is_drawn_alike_in_any_text(tmp_path, monkeypatch):
+def test_whether_a_sentence_is_held_out_depends_on_it_and_the_seed_only(tmp_path, monkeypatch):
     keys = write_keys(tmp_path, 2000)
     held_out = HeldOut(30, 60, shared_side="target")
     whole = assign_splits(tmp_path / "keys", "pair", held_out)
     assert np.bincount(whole).tolist() == [1910, 30, 60]
     monkeypatch.setattr(splits, "MAX_CANDIDATES", 300)
     assert assign_splits(tmp_path / "keys", "pair", held_out).tolist() == whole.tolist()
-    kept = np.random.default_rng(1).permutation(2000)[:1000]
-    (tmp_path / "keys").write_bytes(keys[kept].tobytes())
+    subset = np.random.default_rng(1).permutation(2000)[:1000]
+    (tmp_path / "keys").write_bytes(keys[subset].tobytes())
     part = assign_splits(tmp_path / "keys", "pair", held_out)
     for split in (VALID, TEST):
-        assert (part[whole[kept] == split] == split).all()
-    reseeded = assign_splits(
-        tmp_path / "keys", "pair", HeldOut(30, 60, seed=2, shared_side="target")
-    )
+        assert (part[whole[subset] == split] == split).all()
+    held_out = HeldOut(30, 60, seed=2, shared_side="target")
+    reseeded = assign_splits(tmp_path / "keys", "pair", held_out)
     assert np.count_nonzero((reseeded != TRAIN) & (part != TRAIN)) < 30
 
 
@@ -134,13 +133,12 @@ def test_a_sentence_is_drawn_alike_in_any_text(tmp_path, monkeypatch):
 def test_few_pairs_fill_both_splits(tmp_path, sizes):
     for seed in range(20):
         write_keys(tmp_path, 10)
-        assigned = assign_splits(
-            tmp_path / "keys", "pair", HeldOut(*sizes, seed=seed, shared_side="source")
-        )
+        held_out = HeldOut(*sizes, seed=seed, shared_side="source")
+        assigned = assign_splits(tmp_path / "keys", "pair", held_out)
         assert np.bincount(assigned, minlength=3).tolist() == [10 - sum(sizes), *sizes]
 
 
-def test_pairs_that_share_nothing_are_drawn_at_random_as_ever(tmp_path):
+def test_pairs_without_a_shared_language_are_drawn_at_random(tmp_path):
     write_keys(tmp_path, 500)
     assigned = assign_splits(tmp_path / "keys", "pair", HeldOut(20, 30))
     order = np.random.default_rng(1).permutation(500)

@@ -27,11 +27,11 @@ WORDS = {
 }
 
 
-def text_of(words, size, seed=0):
+def random_text(words, size, seed=0):
     return "".join(random.Random(seed).choices(words, k=size // 3)).strip()
 
 
-def pieces_of(tmp_path, lines, **changes):
+def train_pieces(tmp_path, lines, **changes):
     (tmp_path / "train.xx").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     options = SubwordOptions(**({"vocab_size": 26} | changes))
     model = train_model([tmp_path / "train.xx"], options, TextOptions(options.lowercase))
@@ -41,30 +41,29 @@ def pieces_of(tmp_path, lines, **changes):
 
 @pytest.mark.parametrize("model_type", ["bpe", "unigram"])
 @pytest.mark.parametrize("script", WORDS)
-def test_characters_that_stand_in_long_lines_alone_have_pieces(tmp_path, script, model_type):
-    text = ["one word", "no other"] * 50
-    lines = [text_of(WORDS[script], size, size) for size in (4200, 4500, 6000, 70_000)]
+def test_characters_of_long_lines_have_pieces(tmp_path, script, model_type):
+    short = ["one word", "no other"] * 50
+    long = [random_text(WORDS[script], size, size) for size in (4200, 4500, 6000, 70_000)]
     letters = set("".join(WORDS[script])) - {" "}
-    assert letters <= set(
-        "".join(pieces_of(tmp_path, [*text, *lines], vocab_size=30, model_type=model_type))
-    )
-    # All lines are long.
-    assert letters <= set("".join(pieces_of(tmp_path, lines)))
+    pieces = train_pieces(tmp_path, [*short, *long], vocab_size=30, model_type=model_type)
+    assert letters <= set("".join(pieces))
+    pieces = train_pieces(tmp_path, long)
+    assert letters <= set("".join(pieces))
 
 
-def test_long_lines_teach_what_their_words_in_short_lines_do(tmp_path):
-    words = [text_of(list("abcdef"), 12, seed) for seed in range(2000)]
+def test_a_long_line_gives_the_same_pieces_as_its_words_in_short_lines(tmp_path):
+    words = [random_text(list("abcdef"), 12, seed) for seed in range(2000)]
     (tmp_path / "long").mkdir()
-    assert pieces_of(tmp_path, words) == pieces_of(tmp_path / "long", [" ".join(words)])
+    assert train_pieces(tmp_path / "long", [" ".join(words)]) == train_pieces(tmp_path, words)
 
 
 @pytest.mark.parametrize("text", ["progress \u2585\u2585 of the work", "\u2585"])
-def test_the_character_that_sentencepiece_reserves_costs_no_line(tmp_path, text):
-    pieces = pieces_of(tmp_path, ["some words", f"{text} zxq"], vocab_size=30)
+def test_lines_with_the_reserved_character_of_sentencepiece_are_used(tmp_path, text):
+    pieces = train_pieces(tmp_path, ["some words", f"{text} zxq"], vocab_size=30)
     assert set("zxq") <= set("".join(pieces))
 
 
-def test_parts_have_all_words_in_order():
+def test_short_lines_have_all_words_of_a_long_line_in_order():
     for text in (
         "",
         "one",
@@ -81,7 +80,7 @@ def test_parts_have_all_words_in_order():
 
 
 def test_long_lines_count_by_their_bytes(tmp_path):
-    """So that documents on a line each do not fill the memory."""
+    """Otherwise, documents of one line each would fill the memory."""
     (tmp_path / "train.en").write_text(f"{'word ' * 10_000}\n" * 40)
     (tmp_path / "train.fr").write_text("mot\n" * 40)
     drawn = list(sample([tmp_path / "train.en", tmp_path / "train.fr"], 80))
@@ -90,9 +89,9 @@ def test_long_lines_count_by_their_bytes(tmp_path):
 
 
 @pytest.mark.parametrize("line", ["\ufffd", "\u2581 \u2581", "\u2585", "\u00ad", " \u3000"])
-def test_a_text_without_a_letter_is_refused_in_words(tmp_path, line):
+def test_a_text_without_a_letter_is_refused(tmp_path, line):
     with pytest.raises(InputError, match=r"train\.xx: no text"):
-        pieces_of(tmp_path, [line] * 3)
+        train_pieces(tmp_path, [line] * 3)
 
 
 @pytest.mark.parametrize(
@@ -102,8 +101,8 @@ def test_the_default_size_follows_the_number_of_pairs(pairs, size):
     assert default_vocab_size(pairs) == size
 
 
-def test_a_small_text_gives_as_many_pieces_as_it_can(tmp_path, capsys):
-    """By default; a number that is asked for and too large is an error."""
+def test_the_default_number_of_pieces_is_reduced_for_a_small_text(tmp_path, capsys):
+    """A number that the user asks for is an error if it is too large."""
     for language in ("en", "xx"):
         (tmp_path / f"train.{language}").write_text("one word\nno other\n" * 20)
     report = train_subwords(tmp_path / "subwords", [tmp_path], SubwordOptions())

@@ -1,4 +1,4 @@
-"""`lxsr prepare --data` of tables: columns, headers, rows without a pair, what mining writes."""
+"""`lxsr prepare --data` with tables: columns, headers, and rows without a pair."""
 
 import json
 
@@ -11,28 +11,25 @@ SPLITS = ("--until", "clean", "--valid-size", 1, "--test-size", 1, "--workers", 
 
 
 def prepare(folder, name, rows, *options, check=True):
-    """Prepare a table of rows, of which a tuple is joined by tabs; return what is said."""
-    text = ["\t".join(row) if isinstance(row, tuple) else row for row in rows]
-    (folder / name).write_text("\n".join(text) + "\n", encoding="utf-8")
-    return lxsr_here(
-        "prepare", "--work", "w", "--data", name, *SPLITS, *options, check=check, folder=folder
-    )
+    """Prepare a table of rows: lines, or tuples of cells."""
+    with open(folder / name, "w", encoding="utf-8") as stream:
+        for row in rows:
+            line = "\t".join(row) if isinstance(row, tuple) else row
+            stream.write(f"{line}\n")
+    command = ["prepare", "--work", "w", "--data", name, *SPLITS, *options]
+    return lxsr_here(*command, check=check, folder=folder)
 
 
-def pairs_of(folder):
-    """All pairs of the corpus, and how many were dropped by reason."""
+def read_corpus(folder):
+    """All pairs of the corpus, and the number of dropped pairs by reason."""
     corpus = folder / "w" / "corpus" / "en-fr"
-    sides = (
-        [
-            line
-            for split in ("train", "valid", "test")
-            for line in read(corpus / f"{split}.{language}")
-        ]
-        for language in ("en", "fr")
-    )
-    return sorted(zip(*sides, strict=True)), json.loads((corpus / "stage.json").read_text())[
-        "report"
-    ]["dropped"]
+    pairs = []
+    for split in ("train", "valid", "test"):
+        english = read(corpus / f"{split}.en")
+        french = read(corpus / f"{split}.fr")
+        pairs += zip(english, french, strict=True)
+    report = json.loads((corpus / "stage.json").read_text())["report"]
+    return sorted(pairs), report["dropped"]
 
 
 def read(path):
@@ -54,39 +51,42 @@ URL = "https://a.example/0"
             (),
             {"empty side": 2, "short row": 1},
         ),
-        ("x.tsv", [("French", "English"), *((b, a) for a, b in PAIRS)], (), {"header": 1}),
         (
             "x.tsv",
-            [("von", "nach", "zu"), *((b, b, a) for a, b in PAIRS)],
+            [("French", "English"), *((french, english) for english, french in PAIRS)],
+            (),
+            {"header": 1},
+        ),
+        (
+            "x.tsv",
+            [("von", "nach", "zu"), *((french, french, english) for english, french in PAIRS)],
             ("--columns", "zu,nach"),
             {"header": 1},
         ),
         (
             "x.csv",
-            ["source;target", *(f'"{a}";{b}' for a, b in PAIRS), ""],
+            ["source;target", *(f'"{english}";{french}' for english, french in PAIRS), ""],
             (),
             {"header": 1, "empty side": 1},
         ),
     ],
 )
-def test_the_pairs_of_a_table(tmp_path, name, rows, options, dropped):
+def test_the_pairs_of_a_table_are_the_corpus(tmp_path, name, rows, options, dropped):
     prepare(tmp_path, name, rows, *options)
-    found, reasons = pairs_of(tmp_path)
-    assert found == sorted(PAIRS)
-    assert reasons == dropped
+    assert read_corpus(tmp_path) == (sorted(PAIRS), dropped)
 
 
-def test_other_columns_are_other_text(tmp_path):
-    rows = [(a, b, b.upper()) for a, b in PAIRS]
+def test_a_corpus_is_made_again_if_other_columns_are_chosen(tmp_path):
+    rows = [(english, french, french.upper()) for english, french in PAIRS]
     prepare(tmp_path, "x.tsv", rows)
-    done = prepare(tmp_path, "x.tsv", rows, "--columns", "1,3")
-    assert pairs_of(tmp_path)[0] == sorted((a, b.upper()) for a, b in PAIRS), done.stdout
+    result = prepare(tmp_path, "x.tsv", rows, "--columns", "1,3")
+    pairs, _ = read_corpus(tmp_path)
+    assert pairs == sorted((english, upper) for english, _, upper in rows), result.stdout
 
 
-def test_columns_that_do_not_fit(tmp_path):
-    for columns, value in (("1", "columns '1'"), ("en,de", "--columns 'en'")):
-        refused(prepare(tmp_path, "x.tsv", PAIRS, "--columns", columns, check=False), value)
-    refused(
-        prepare(tmp_path, "x.tmx", PAIRS, "--columns", "1,2", check=False),
-        "columns 1,2",
-    )
+def test_columns_that_do_not_fit_the_file_are_refused(tmp_path):
+    for columns, message in (("1", "columns '1'"), ("en,de", "--columns 'en'")):
+        result = prepare(tmp_path, "x.tsv", PAIRS, "--columns", columns, check=False)
+        refused(result, message)
+    result = prepare(tmp_path, "x.tmx", PAIRS, "--columns", "1,2", check=False)
+    refused(result, "columns 1,2")

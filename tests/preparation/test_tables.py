@@ -1,4 +1,4 @@
-"""Tables of sentence pairs: which columns, a header, rows without a pair, CSV."""
+"""Tables of sentence pairs: columns, headers, rows without a pair, and CSV."""
 
 import re
 
@@ -19,13 +19,17 @@ def read(folder, name, rows, columns=None, languages=None, end="\n", **options):
 
 
 def tabs(*columns):
-    """Rows of columns, of which `source` and `target` stand for those of three pairs."""
-    sides = dict(zip(("source", "target"), zip(*THREE, strict=True), strict=True))
+    """The rows of a table of columns; `source` and `target` mean the sides of `THREE`."""
+    sides = {
+        "source": [source for source, _ in THREE],
+        "target": [target for _, target in THREE],
+    }
     cells = [sides[column] if isinstance(column, str) else column for column in columns]
     return ["\t".join(row) for row in zip(*cells, strict=True)]
 
 
-URLS, SCORES = ["https://a/1", "http://b.example", "www.c.example"], ["0.8", "nan", "1e-5"]
+URLS = ["https://a/1", "http://b.example", "www.c.example"]
+SCORES = ["0.8", "nan", "1e-5"]
 
 
 @pytest.mark.parametrize(
@@ -60,22 +64,23 @@ URLS, SCORES = ["https://a/1", "http://b.example", "www.c.example"], ["0.8", "na
         (["score\tsource\ttarget", *tabs(SCORES, "source", "target")], "2,3", 1),
     ],
 )
-def test_columns_and_header_are_found(tmp_path, capsys, rows, columns, header):
+def test_the_columns_of_text_and_the_header_are_recognised(tmp_path, capsys, rows, columns, header):
     pairs, left_out = read(tmp_path, "x.tsv", rows, columns, ("en", "fr"))
     assert pairs == THREE
     assert left_out.get("header", 0) == header
-    usual = rows[-1].startswith("No.\tNon.") and not header
+    # The columns are reported unless they are the first two of a table without a header.
+    is_usual = rows[-1].startswith("No.\tNon.") and not header
     is_reported = "x.tsv" in capsys.readouterr().err
-    assert is_reported == (columns is None and not usual)
+    assert is_reported == (columns is None and not is_usual)
 
 
-def test_sentences_without_blanks_are_text_beside_a_score(tmp_path):
+def test_a_sentence_with_digits_and_without_spaces_is_text(tmp_path):
     assert read(tmp_path, "x.tsv", ["我有3只猫。\tI have 3 cats.\t0.9"])[0] == [
         ("我有3只猫。", "I have 3 cats.")
     ]
 
 
-def test_codes_of_languages_that_are_not_among_the_largest(tmp_path):
+def test_a_header_with_codes_of_rare_languages_is_recognised_if_they_are_asked_for(tmp_path):
     rows = ["swa\tmt", "A b.\tC d."]
     assert read(tmp_path, "x.tsv", rows, None, ("mt", "sw")) == ([("C d.", "A b.")], {"header": 1})
     assert read(tmp_path, "x.tsv", rows, None, ("en", "fr"))[0] == [("swa", "mt"), ("A b.", "C d.")]
@@ -90,7 +95,7 @@ def test_codes_of_languages_that_are_not_among_the_largest(tmp_path):
         ["it is\tno one", "A dog sleeps.\tUn chien dort."],
     ],
 )
-def test_pairs_that_are_like_a_header_are_pairs(tmp_path, rows):
+def test_pairs_that_resemble_a_header_are_read(tmp_path, rows):
     pairs, left_out = read(tmp_path, "x.tsv", rows)
     assert ["\t".join(pair) for pair in pairs] == rows
     assert not left_out
@@ -112,21 +117,20 @@ def test_rows_without_a_pair_are_left_out_and_counted(tmp_path):
     assert left_out == {"blank": 3, "short": 1, "long": 1}
     assert read(tmp_path, "x.tsv", ["", "  "]) == ([], {"blank": 2})
     for name in ("x.tsv", "x.csv"):
-        assert read(tmp_path, name, [""] * 150 + ["A dog.\tUn chien.", ""]) == (
-            [TWO_DOGS],
-            {"blank": 150},
-        )
-    long = "A dog.\tUn chien." + "." * 2**20
-    rows = [TWO[0], TWO[1]]
-    text = ["\t".join(rows[0]), long, "\t".join(rows[1]), long]
-    assert read(tmp_path, "x.tsv", text, is_sentence=True, skip_unreadable=True) == (
-        rows,
-        {"unreadable": 2},
-    )
-    spoilt = b"A dog.\tUn chien.\nd\xe9j\xe0\tvu\na\0\tb\nA cat.\tUn chat.\n"
-    assert read(tmp_path, "x.tsv", spoilt, skip_unreadable=True)[1] == {"unreadable": 2}
+        rows = [""] * 150 + ["A dog.\tUn chien.", ""]
+        assert read(tmp_path, name, rows) == ([TWO_DOGS], {"blank": 150})
+
+
+def test_unreadable_rows_are_refused_or_counted(tmp_path):
+    overlong = "A dog.\tUn chien." + "." * 2**20
+    rows = ["\t".join(TWO[0]), overlong, "\t".join(TWO[1]), overlong]
+    pairs, left_out = read(tmp_path, "x.tsv", rows, is_sentence=True, skip_unreadable=True)
+    assert pairs == TWO
+    assert left_out == {"unreadable": 2}
+    damaged = b"A dog.\tUn chien.\nd\xe9j\xe0\tvu\na\0\tb\nA cat.\tUn chat.\n"
+    assert read(tmp_path, "x.tsv", damaged, skip_unreadable=True)[1] == {"unreadable": 2}
     with pytest.raises(InputError, match=r"x\.tsv, line 2: bytes e9 6a e0 09"):
-        read(tmp_path, "x.tsv", spoilt)
+        read(tmp_path, "x.tsv", damaged)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +146,7 @@ def test_rows_without_a_pair_are_left_out_and_counted(tmp_path):
         ("x.tsv", ["en\tfr\tnote", *tabs("source", "target", ["", "", "b"])], {"header": 1}),
     ],
 )
-def test_rows_with_more_cells_than_most_are_counted_and_not_read(tmp_path, name, rows, left_out):
+def test_rows_with_too_many_cells_are_counted_and_not_read(tmp_path, name, rows, left_out):
     assert read(tmp_path, name, rows, None, ("en", "fr")) == (THREE, left_out)
 
 
@@ -155,7 +159,7 @@ def test_rows_with_more_cells_than_most_are_counted_and_not_read(tmp_path, name,
         ["a b\tc d", "a\tb\tc", "a\tb\tc\td"],
     ],
 )
-def test_tables_with_cells_that_belong_to_no_column_are_refused(tmp_path, rows):
+def test_tables_with_cells_outside_of_the_columns_are_refused(tmp_path, rows):
     with pytest.raises(InputError, match=r"x\.tsv, line 1: .*rows with 2 to [34] cells"):
         read(tmp_path, "x.tsv", rows, None, ("en", "fr"))
 
@@ -185,18 +189,19 @@ def test_tables_with_one_sentence_in_a_row_are_refused(tmp_path, columns):
         read(tmp_path, "x.tsv", rows, None, ("en", "fr"))
 
 
-def test_codes_of_languages_choose_the_rows_and_their_order(tmp_path):
+def test_columns_of_language_codes_choose_the_rows_and_their_direction(tmp_path):
     codes = [("eng", "fra"), ("fra", "eng"), ("eng", "deu")]
-    rows = [
-        "\t".join([str(number), first, pair[0], str(number + 9), second, pair[1]])
-        for number, ((first, second), pair) in enumerate(zip(codes, THREE, strict=True))
-    ]
+    rows = []
+    for number, (pair_of_codes, pair) in enumerate(zip(codes, THREE, strict=True)):
+        source_cells = [str(number), pair_of_codes[0], pair[0]]
+        target_cells = [str(number + 9), pair_of_codes[1], pair[1]]
+        rows.append("\t".join(source_cells + target_cells))
     expected = [THREE[0], THREE[1][::-1]]
     assert read(tmp_path, "x.tsv", rows, None, ("en", "fr")) == (expected, {"other language": 1})
-    named = ["target_lang\tsource_lang\ttarget\tsource", "fra\teng\tUn.\tOne."]
-    assert read(tmp_path, "x.tsv", named, None, ("en", "fr"))[0] == [("One.", "Un.")]
-    named = ["first_lang\tsecond_lang\ten\tfr", "fra\teng\tOne.\tUn."]
-    assert read(tmp_path, "x.tsv", named, None, ("en", "fr"))[0] == [("One.", "Un.")]
+    with_header = ["target_lang\tsource_lang\ttarget\tsource", "fra\teng\tUn.\tOne."]
+    assert read(tmp_path, "x.tsv", with_header, None, ("en", "fr"))[0] == [("One.", "Un.")]
+    with_header = ["first_lang\tsecond_lang\ten\tfr", "fra\teng\tOne.\tUn."]
+    assert read(tmp_path, "x.tsv", with_header, None, ("en", "fr"))[0] == [("One.", "Un.")]
     # Columns that the user chooses are read as they are.
     assert read(tmp_path, "x.tsv", rows, "3,6", ("en", "fr")) == (THREE, {})
 
@@ -209,7 +214,7 @@ def test_codes_of_languages_choose_the_rows_and_their_order(tmp_path):
         [("你好", "Hello there"), ("你好", "Hi you"), ("再见", "Good bye"), ("再见", "See you")],
     ],
 )
-def test_repeated_words_with_translations_are_pairs(tmp_path, pairs):
+def test_repeated_sentences_are_not_taken_for_labels(tmp_path, pairs):
     rows = ["\t".join(pair) for pair in pairs]
     assert read(tmp_path, "x.tsv", rows) == (pairs, {})
 
@@ -224,7 +229,7 @@ def test_repeated_words_with_translations_are_pairs(tmp_path, pairs):
         "Original text\tTranslated text",
     ],
 )
-def test_headers_of_several_words_are_no_pair(tmp_path, header):
+def test_headers_of_several_words_are_recognised(tmp_path, header):
     rows = [header, *tabs("source", "target")]
     assert read(tmp_path, "x.tsv", rows, None, ("en", "fr")) == (THREE, {"header": 1})
 
@@ -244,14 +249,16 @@ def test_headers_of_several_words_are_no_pair(tmp_path, header):
     ],
 )
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_csv(tmp_path, rows, end):
+def test_csv_with_any_delimiter_and_quotes_is_read(tmp_path, rows, end):
     pairs, left_out = read(tmp_path, "x.CSV", rows, None, ("en", "fr"), end)
     assert pairs == TWO
     assert left_out.keys() <= {"header"}
+
+
+def test_quotes_in_csv_are_doubled_in_quoted_cells_only(tmp_path):
     (tmp_path / "q.csv").write_text('"He said ""no"".",Il dit « non ».\n\n')
-    assert [row.pair for row in Table(tmp_path / "q.csv").rows()][:1] == [
-        ('He said "no".', "Il dit « non ».")
-    ]
+    rows = list(Table(tmp_path / "q.csv").rows())
+    assert rows[0].pair == ('He said "no".', "Il dit « non ».")
 
 
 def test_a_carriage_return_within_a_cell_is_a_space(tmp_path):
@@ -297,24 +304,24 @@ def test_a_carriage_return_within_a_cell_is_a_space(tmp_path):
         ("x.csv", ["alone"], None, r"x\.csv, line 1: .*'alone'.* 2,.* commas"),
     ],
 )
-def test_what_is_no_table_of_pairs(tmp_path, name, rows, columns, message):
+def test_a_file_that_is_not_a_table_of_pairs_is_refused(tmp_path, name, rows, columns, message):
     with pytest.raises(InputError, match=message):
         read(tmp_path, name, rows, columns, ("en", "fr"))
 
 
 @pytest.mark.parametrize("text", ["", "1", "1,2,3", "0,1", ",", "a,", "1;2"])
-def test_columns_that_are_none(text):
+def test_invalid_columns_are_refused(text):
     with pytest.raises(InputError, match=f"columns {re.escape(repr(text))}"):
         parse_columns(text)
 
 
 @pytest.mark.parametrize("columns", ["1,1", "1,01", "en,1", "EN,en"])
-def test_one_column_for_both_sides_is_refused(tmp_path, columns):
+def test_the_same_column_for_both_sides_is_refused(tmp_path, columns):
     with pytest.raises(InputError, match=r"x\.tsv: --columns .*1"):
         read(tmp_path, "x.tsv", ["en\tfr", *map("\t".join, TWO)], columns)
 
 
-# Names of columns, and the numbers of the columns with sentences.
+# By header: the numbers of the columns with sentences.
 HEADERS = {
     "id\ten\tfr": (1, 2),
     "en\ten_score\tfr\tfr_score": (0, 2),
@@ -326,26 +333,26 @@ HEADERS = {
 }
 
 
+def example_cell(name, row):
+    """What a column of this name has in a row, except sentences."""
+    if "id" in name:
+        return str(row)
+    if "score" in name:
+        return f"0.{row}"
+    if "url" in name:
+        return f"http://a/{row}"
+    if name in ("target_lang", "tgt_lang"):
+        return "fr"
+    return "en"
+
+
 @pytest.mark.parametrize("header", HEADERS)
 @pytest.mark.parametrize("languages", [None, ("en", "fr")])
-def test_columns_of_other_things_are_named_after_a_language_too(tmp_path, header, languages):
-    first, second = HEADERS[header]
-    others = {
-        "id": "{}",
-        "score": "0.{}",
-        "url": "http://a/{}",
-        "target_lang": "fr",
-        "tgt_lang": "fr",
-        "lang": "en",
-    }
-    names = header.split("\t")
-    rows = [
-        [
-            next((cell.format(row) for kind, cell in others.items() if kind in name), "")
-            for name in names
-        ]
-        for row in range(len(TWO))
-    ]
-    for cells, pair in zip(rows, TWO, strict=True):
-        cells[first], cells[second] = pair
-    assert read(tmp_path, "x.tsv", [header, *map("\t".join, rows)], None, languages)[0] == TWO
+def test_columns_without_sentences_may_be_named_after_a_language(tmp_path, header, languages):
+    source, target = HEADERS[header]
+    rows = [header]
+    for number, pair in enumerate(TWO):
+        cells = [example_cell(name, number) for name in header.split("\t")]
+        cells[source], cells[target] = pair
+        rows.append("\t".join(cells))
+    assert read(tmp_path, "x.tsv", rows, None, languages)[0] == TWO

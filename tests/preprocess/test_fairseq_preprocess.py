@@ -1,4 +1,4 @@
-"""Data of fairseq-preprocess, with and without the script: trained on, exported, and read alike."""
+"""Models trained on data of fairseq-preprocess read text as it was split for the training."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def script():
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
-    """Text of en-fr, and the same as of en-xx."""
+    """Text of en-fr, and the same text named en-xx."""
     folder = tmp_path_factory.mktemp("text")
     pairs = toy.sentences(300)
     for split, part in (("train", pairs[:250]), ("valid", pairs[250:])):
@@ -32,128 +32,156 @@ def text(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def model(text):
-    """A SentencePiece model of the text as it is."""
+    """A SentencePiece model of the text in upper and lower case."""
     files = [str(text / f"train.{language}") for language in ("en", "fr")]
     options = {"vocab_size": 70, "minloglevel": 2, "model_prefix": str(text / "spm")}
     sentencepiece.SentencePieceTrainer.Train(input=",".join(files), **options)
     return text / "spm.model"
 
 
-def trained_and_exported(data, folder, *options):
-    """The encoder of a training of one update, and what was logged."""
-    done = train_here(data, folder / "save", *options, **SHORT)
-    assert done.returncode == 0, done.stderr
+def train_and_export(data, folder, *options):
+    """The encoder of a training of one update, and the log."""
+    result = train_here(data, folder / "save", *options, **SHORT)
+    assert result.returncode == 0, result.stderr
     export(folder / "save" / "checkpoint_last.pt", folder / "model")
-    return SentenceEncoder.from_pretrained(folder / "model", "cpu"), done.stdout
+    return SentenceEncoder.from_pretrained(folder / "model", "cpu"), result.stdout
 
 
-def ids(path):
-    """The sentences of a .bin of fairseq-preprocess, each without its end."""
-    flat = np.fromfile(path, np.uint16)
-    return [part[:-1].tolist() for part in np.split(flat, np.flatnonzero(flat == 2) + 1)[:-1]]
+def read_ids(path):
+    """The ids of each sentence in a .bin of fairseq-preprocess, without the end of the sentence."""
+    ids = np.fromfile(path, np.uint16)
+    ends = np.flatnonzero(ids == 2)
+    sentences = []
+    start = 0
+    for end in ends:
+        sentences.append(ids[start:end].tolist())
+        start = end + 1
+    return sentences
 
 
-def assert_reads_as_trained(encoder, text, data, name="valid.en-fr.en", change=str):
-    lines = [change(line) for line in text.read_text(encoding="utf-8").splitlines()]
-    assert [encoded.tolist() for encoded in encoder.tokenizer.encode(lines)] == ids(
-        data / f"{name}.bin"
-    )
+def assert_reads_as_trained(encoder, text, data, name="valid.en-fr.en"):
+    """Check that the encoder gives the lines of a text the ids that the training has had."""
+    lines = text.read_text(encoding="utf-8").splitlines()
+    ids = [sentence.tolist() for sentence in encoder.tokenizer.encode(lines)]
+    assert ids == read_ids(data / f"{name}.bin")
 
 
-def preprocessed(text, data, *options):
-    """What fairseq-preprocess itself makes of text/train and text/valid."""
-    names = [word for split in SPLITS for word in (f"--{split}pref", text / split)]
-    languages = ("--source-lang", "en", "--target-lang", "fr", "--joined-dictionary")
-    run("fairseq_cli.preprocess", *languages, *names, "--destdir", data, *options)
+def preprocess(text, data):
+    """Run fairseq-preprocess itself on text/train and text/valid."""
+    options = ["--source-lang", "en", "--target-lang", "fr", "--joined-dictionary"]
+    for split in SPLITS:
+        options += [f"--{split}pref", text / split]
+    run("fairseq_cli.preprocess", *options, "--destdir", data)
     return data
 
 
-def pieces_of(text, folder, split):
-    for path in (text / f"{part}.{language}" for part in SPLITS for language in ("en", "fr")):
-        (folder / path.name).write_text(
-            "".join(split(line) + "\n" for line in path.read_text().splitlines())
-        )
+def write_pieces(text, folder, split_line):
+    """Write the text of all files, with each line split into pieces."""
+    folder.mkdir()
+    for split in SPLITS:
+        for language in ("en", "fr"):
+            name = f"{split}.{language}"
+            lines = (text / name).read_text().splitlines()
+            (folder / name).write_text("".join(f"{split_line(line)}\n" for line in lines))
     return folder
 
 
-def test_words_need_nothing_more(text, tmp_path):
-    data = preprocessed(text, tmp_path / "data")
-    encoder, log = trained_and_exported(data, tmp_path)
+def test_a_model_of_words_reads_words(text, tmp_path):
+    data = preprocess(text, tmp_path / "data")
+    encoder, log = train_and_export(data, tmp_path)
     assert "text in upper and lower case" in log
     assert_reads_as_trained(encoder, text / "valid.en", data)
-    known = encoder.tokenizer.encode(["One"])[0][0]
+    known_id = encoder.tokenizer.encode(["One"])[0][0]
     unknown = encoder.tokenizer.unknown
-    # As in fairseq, every unknown word has one id, and a mark of SentencePiece is an ordinary
+    # As in fairseq, all unknown words have one id, and the mark of SentencePiece is an ordinary
     # letter.
     for line in ("xx yy One", "xx\u3000yy One", "▁One ▁ One"):
-        assert encoder.tokenizer.encode([line])[0].tolist() == [unknown, unknown, known]
-    refused(
-        lxsr_here(
-            "export", "onnx", "--model", tmp_path / "model", "--output", tmp_path / "o", check=False
-        ),
-        "BPE",
-    )
+        assert encoder.tokenizer.encode([line])[0].tolist() == [unknown, unknown, known_id]
+    command = ("export", "onnx", "--model", tmp_path / "model", "--output", tmp_path / "o")
+    refused(lxsr_here(*command, check=False), "BPE")
 
 
-def test_lower_case_is_seen_in_the_dictionary(text, tmp_path):
-    (tmp_path / "lower").mkdir()
-    data = preprocessed(pieces_of(text, tmp_path / "lower", str.lower), tmp_path / "data")
-    encoder, log = trained_and_exported(data, tmp_path)
+def test_lower_case_is_recognised_by_the_dictionary(text, tmp_path):
+    pieces = write_pieces(text, tmp_path / "lower", str.lower)
+    data = preprocess(pieces, tmp_path / "data")
+    encoder, log = train_and_export(data, tmp_path)
     assert "lowercased text" in log
     assert_reads_as_trained(encoder, text / "valid.en", data)
 
 
-def test_pieces_of_subword_nmt_are_read_as_they_are(text, tmp_path):
-    (tmp_path / "pieces").mkdir()
-
-    def split(line):
-        return " ".join(
-            word[:2] + "@@ " + word[2:] if len(word) > 3 else word for word in line.split()
-        )
-
-    data = preprocessed(pieces_of(text, tmp_path / "pieces", split), tmp_path / "data")
-    encoder, _ = trained_and_exported(data, tmp_path)
-    assert_reads_as_trained(encoder, tmp_path / "pieces" / "valid.en", data)
+def split_like_subword_nmt(line):
+    pieces = []
+    for word in line.split():
+        if len(word) > 3:
+            pieces += [f"{word[:2]}@@", word[2:]]
+        else:
+            pieces.append(word)
+    return " ".join(pieces)
 
 
-def test_the_sentencepiece_model_is_named_where_training_starts(text, model, tmp_path):
-    (tmp_path / "pieces").mkdir()
+def test_pieces_of_subword_nmt_are_read_as_words(text, tmp_path):
+    pieces = write_pieces(text, tmp_path / "pieces", split_like_subword_nmt)
+    data = preprocess(pieces, tmp_path / "data")
+    encoder, _ = train_and_export(data, tmp_path)
+    assert_reads_as_trained(encoder, pieces / "valid.en", data)
+
+
+@pytest.fixture(scope="module")
+def sentencepiece_data(text, model, tmp_path_factory):
+    """Data of pieces, without their SentencePiece model."""
+    folder = tmp_path_factory.mktemp("sentencepiece")
     processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
-    split = lambda line: " ".join(processor.EncodeAsPieces(line))  # noqa: E731
-    data = preprocessed(pieces_of(text, tmp_path / "pieces", split), tmp_path / "data")
-    done = train_here(data, tmp_path / "without", **SHORT)
-    assert f"{data}: " in done.stdout
-    assert "--sentencepiece-model" in done.stdout
-    checkpoint = tmp_path / "without" / "checkpoint_last.pt"
-    done = export(checkpoint, tmp_path / "model", check=False)
-    refused(
-        done,
-        "sentencepiece.model: ",
-        "--sentencepiece-model",
-    )
-    named = {"sentencepiece_model": model}
-    # The model is kept if it is named later, or only the first time.
-    train_here(data, tmp_path / "later", **SHORT)
-    for more in (named, {"max_update": "2"}):
-        done = train_here(data, tmp_path / "later", **SHORT | more)
-        assert (done.returncode, "--sentencepiece-model" in done.stdout) == (0, False)
-        assert (
-            tmp_path / "later" / "text" / "sentencepiece.model"
-        ).read_bytes() == model.read_bytes()
-    # Neither the training nor its data folder says whether the text was lowercased.
-    (tmp_path / "without" / "text" / "text.json").unlink()
-    refused(
-        export(checkpoint, tmp_path / "model", check=False),
-        "--sentencepiece-model",
-        "--lowercase or",
-    )
-    for name in (tmp_path / "none", text / "train.en"):
-        refused(train_here(data, tmp_path / "save", sentencepiece_model=name, **SHORT), name)
+
+    def split_line(line):
+        return " ".join(processor.EncodeAsPieces(line))
+
+    return preprocess(write_pieces(text, folder / "pieces", split_line), folder / "data")
+
+
+def test_a_training_without_the_sentencepiece_model_cannot_be_exported(
+    sentencepiece_data, tmp_path
+):
+    result = train_here(sentencepiece_data, tmp_path / "save", **SHORT)
+    assert f"{sentencepiece_data}: " in result.stdout
+    assert "--sentencepiece-model" in result.stdout
+    checkpoint = tmp_path / "save" / "checkpoint_last.pt"
+    result = export(checkpoint, tmp_path / "model", check=False)
+    refused(result, "sentencepiece.model: ", "--sentencepiece-model")
+    # Now it is unknown, too, whether the text was lowercased.
+    (tmp_path / "save" / "text" / "text.json").unlink()
+    result = export(checkpoint, tmp_path / "model", check=False)
+    refused(result, "--sentencepiece-model", "--lowercase or")
+
+
+def test_the_sentencepiece_model_may_be_named_when_training_is_resumed(
+    sentencepiece_data, model, tmp_path
+):
+    train_here(sentencepiece_data, tmp_path, **SHORT)
+    # The second of these runs uses the model that the first has saved.
+    for options in ({"sentencepiece_model": model}, {"max_update": "2"}):
+        result = train_here(sentencepiece_data, tmp_path, **SHORT | options)
+        assert result.returncode == 0
+        assert "--sentencepiece-model" not in result.stdout
+        saved_model = tmp_path / "text" / "sentencepiece.model"
+        assert saved_model.read_bytes() == model.read_bytes()
+
+
+def test_an_invalid_sentencepiece_model_is_named(sentencepiece_data, text, tmp_path):
+    for path in (tmp_path / "none", text / "train.en"):
+        options = SHORT | {"sentencepiece_model": path}
+        refused(train_here(sentencepiece_data, tmp_path / "save", **options), path)
         assert not list((tmp_path / "save").glob("checkpoint*"))
-    encoder, log = trained_and_exported(data, tmp_path, "--sentencepiece-model", model)
+
+
+def test_a_training_with_the_sentencepiece_model_reads_its_pieces(
+    sentencepiece_data, text, model, tmp_path
+):
+    options = ("--sentencepiece-model", model)
+    encoder, log = train_and_export(sentencepiece_data, tmp_path, *options)
     assert "has no sentencepiece.model" not in log
-    assert_reads_as_trained(encoder, text / "valid.en", data)
-    assert (tmp_path / "save" / "text" / "sentencepiece.model").read_bytes() == model.read_bytes()
+    assert_reads_as_trained(encoder, text / "valid.en", sentencepiece_data)
+    saved_model = tmp_path / "save" / "text" / "sentencepiece.model"
+    assert saved_model.read_bytes() == model.read_bytes()
     assert "sentencepiece_model" not in encoder.config["training"]["options"]
 
 
@@ -161,45 +189,35 @@ def test_the_sentencepiece_model_is_named_where_training_starts(text, model, tmp
     "pieces", [("--vocab-size", "70"), ("--sentencepiece-model",), ("--words",)]
 )
 @pytest.mark.parametrize("lowercase", [True, False])
-def test_the_script_makes_all_in_one_command(script, text, model, tmp_path, pieces, lowercase):
+def test_the_script_makes_data_with_all_files(script, text, model, tmp_path, pieces, lowercase):
+    data = tmp_path / "data"
+    options = ["--trainpref", text / "train", "--validpref", text / "valid", "--destdir", data]
+    options += pieces
     if pieces == ("--sentencepiece-model",):
-        pieces = (*pieces, model)
-    lower = ("--lowercase",) if lowercase else ()
-    options = (
-        "--trainpref",
-        text / "train",
-        "--validpref",
-        text / "valid",
-        "--destdir",
-        tmp_path / "data",
-    )
-    main_here(script, "--pairs", "en-fr", *options, *pieces, *lower)
-    encoder, _ = trained_and_exported(tmp_path / "data", tmp_path)
+        options.append(model)
+    if lowercase:
+        options.append("--lowercase")
+    main_here(script, "--pairs", "en-fr", *options)
+    encoder, _ = train_and_export(data, tmp_path)
     assert encoder.tokenizer.options.lowercase is lowercase
-    assert_reads_as_trained(encoder, text / "valid.en", tmp_path / "data")
-    assert_reads_as_trained(encoder, text / "valid.fr", tmp_path / "data", "valid.en-fr.fr")
+    assert_reads_as_trained(encoder, text / "valid.en", data)
+    assert_reads_as_trained(encoder, text / "valid.fr", data, "valid.en-fr.fr")
 
 
 @pytest.mark.parametrize("pieces", [("--vocab-size", "70"), ("--words", "--nwordssrc", "40")])
 def test_several_pairs_share_one_dictionary(script, text, tmp_path, pieces):
-    options = (
-        "--trainpref",
-        text / "train",
-        "--validpref",
-        text / "valid",
-        "--destdir",
-        tmp_path / "data",
-    )
-    # The second time the folder is replaced.
+    data = tmp_path / "data"
+    options = ["--trainpref", text / "train", "--validpref", text / "valid", "--destdir", data]
+    # The second call replaces the folder.
     for _ in range(2):
         main_here(script, "--pairs", "en-fr", "en-xx", *options, *pieces)
-    assert len({path.read_bytes() for path in (tmp_path / "data").glob("dict.??.txt")}) == 1
-    encoder, log = trained_and_exported(tmp_path / "data", tmp_path)
+    assert len({path.read_bytes() for path in data.glob("dict.??.txt")}) == 1
+    encoder, log = train_and_export(data, tmp_path)
     assert "en-fr, en-xx" in log
-    assert_reads_as_trained(encoder, text / "valid.en-xx.xx", tmp_path / "data", "valid.en-xx.xx")
+    assert_reads_as_trained(encoder, text / "valid.en-xx.xx", data, "valid.en-xx.xx")
 
 
-def test_text_that_cannot_be_read_is_named_at_once(script, text, tmp_path):
+def test_text_and_options_that_cannot_be_used_are_named(script, text, tmp_path):
     (tmp_path / "short.en").write_text("one line\n")
     (tmp_path / "short.fr").write_text("deux\nlignes\n")
     (tmp_path / "marked.en").write_text("▁one ▁line\n")

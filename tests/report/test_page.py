@@ -1,4 +1,4 @@
-"""The page, also in a real browser: its content at two sizes, for every reader, without network."""
+"""The page of a report, also in a real browser: content, sizes, accessibility, and no network."""
 
 import contextlib
 import functools
@@ -47,7 +47,7 @@ def page(tmp_path_factory):
     return path
 
 
-def test_one_file_that_asks_for_nothing(page):
+def test_the_page_loads_nothing_and_escapes_text(page):
     text = page.read_text(encoding="utf-8")
     head = text[: text.index("<script>")] + text[text.index("</script>") :]
     assert "src=" not in head
@@ -56,26 +56,28 @@ def test_one_file_that_asks_for_nothing(page):
 
 
 class Structure(HTMLParser):
-    """What screen readers find: how often each landmark, and the tables without scope or keyboard."""
+    """The structure that screen readers use: tags, labels of charts, and faults of tables."""
 
     def __init__(self, text: str):
         super().__init__()
-        self.seen: list[str] = []
+        self.tags: list[str] = []
         self.faults: list[str] = []
         self.labels: list[str] = []
-        # The library before the text would take seconds.
+        self.parent: dict[str, str | None] = {}
+        # Parsing the library before the text would take seconds.
         self.feed(text[text.index("<main>") :])
 
     def handle_starttag(self, tag, attributes):
-        given = dict(attributes)
-        self.seen.append(tag)
-        if tag == "table" and self.reached != {"role": "region", "tabindex": "0"}:
+        values = dict(attributes)
+        self.tags.append(tag)
+        is_scrollable = self.parent.get("role") == "region" and self.parent.get("tabindex") == "0"
+        if tag == "table" and not is_scrollable:
             self.faults.append("a table that the keyboard does not scroll")
-        if tag == "th" and given.get("scope") not in ("row", "col"):
+        if tag == "th" and values.get("scope") not in ("row", "col"):
             self.faults.append("a header without scope")
-        if tag == "div" and "data-label" in given:
-            self.labels.append(given["data-label"])
-        self.reached = {name: given.get(name) for name in ("role", "tabindex")}
+        if tag == "div" and "data-label" in values:
+            self.labels.append(values["data-label"])
+        self.parent = values
 
 
 def test_sections_without_content_are_omitted(tmp_path):
@@ -95,13 +97,15 @@ def test_missing_libraries_are_named(tmp_path, monkeypatch):
     refused(done, "plotly", install_command("report"))
 
 
-def test_landmarks_the_table_and_text_beside_every_chart(page):
+def test_the_page_has_landmarks_an_accessible_table_and_captions(page):
     text = page.read_text(encoding="utf-8")
     structure = Structure(text)
-    seen = structure.seen
     assert structure.faults == []
-    assert seen.count("main") == seen.count("h1") == seen.count("table") == 1
-    assert len(structure.labels) == seen.count("figcaption") == 2
+    assert structure.tags.count("main") == 1
+    assert structure.tags.count("h1") == 1
+    assert structure.tags.count("table") == 1
+    assert structure.tags.count("figcaption") == 2
+    assert len(structure.labels) == 2
     for words in (
         "Loss. training: from 9 to 4.5. validation: from 4 to 3.",
         "loss (logarithmic scale)",
@@ -116,9 +120,7 @@ def test_landmarks_the_table_and_text_beside_every_chart(page):
 
 @contextlib.contextmanager
 def opened(browser, page, width=1280, height=900):
-    """A tab with the page, what its console says, and every address that it or a window of it asks
-    for.
-    """
+    """A tab with the page, the messages of its console, and the addresses that it requests."""
     context = browser.new_context(viewport={"width": width, "height": height})
     context.set_default_timeout(10_000)
     messages = []
@@ -139,7 +141,7 @@ def opened(browser, page, width=1280, height=900):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
-def test_in_a_browser(browser, page, size):
+def test_the_page_is_drawn_in_a_browser(browser, page, size):
     width, height = SIZES[size]
     with opened(browser, page, width, height) as (tab, messages, outside):
         text = tab.inner_text("body")
@@ -147,7 +149,7 @@ def test_in_a_browser(browser, page, size):
         drawn = tab.locator(".js-plotly-plot").evaluate_all(width_of)
         dots = tab.locator(".scatterlayer .point").count()
         scroll = tab.evaluate("document.documentElement.scrollWidth")
-        # plotly catches the pointer above the points
+        # Layers of plotly above the points get the pointer.
         tab.locator(".scatterlayer .point").nth(70).hover(force=True)
         tab.wait_for_selector(".hoverlayer .hovertext")
         hovered = tab.text_content(".hoverlayer .hovertext")
@@ -155,8 +157,9 @@ def test_in_a_browser(browser, page, size):
             """plots => plots.map(plot => plot.querySelector(".nsewdrag").getBoundingClientRect().top
                 - plot.querySelector(".modebar").getBoundingClientRect().bottom)"""
         )
+    # No toolbar covers the curves.
     assert len(above) == 2
-    assert min(above) >= 0, "a toolbar over the curves"
+    assert min(above) >= 0
     assert messages == outside == []
     for expected in (
         "A run <script>",
@@ -167,7 +170,8 @@ def test_in_a_browser(browser, page, size):
     ):
         assert expected in text
     assert len(drawn) == 2
-    assert all(0.5 * min(width, 1000) < value <= width for value in drawn)
+    for value in drawn:
+        assert 0.5 * min(width, 1000) < value <= width
     assert dots >= 120
     assert "sentence number" in hovered or "phrase" in hovered or NASTY[:8] in hovered
     # Nothing makes the page wider than the window.
@@ -176,16 +180,10 @@ def test_in_a_browser(browser, page, size):
 
 @pytest.mark.slow
 def test_no_button_and_no_link_leaves_the_page(browser, page):
-    """All are pressed, also those that only a press brings up; plotly's own toolbar can send a
-    chart to its makers.
-    """
+    """All buttons are pressed, also new ones. A toolbar of plotly can send a chart to its makers."""
+    links = "[...document.querySelectorAll('a')].filter(a => a.href || a.href.baseVal).length"
     with opened(browser, page) as (tab, messages, outside):
-        assert (
-            tab.evaluate(
-                "[...document.querySelectorAll('a')].filter(a => a.href || a.href.baseVal).length"
-            )
-            == 0
-        )
+        assert tab.evaluate(links) == 0
         pressed: list[str] = []
         while buttons := tab.query_selector_all("button:not(.pressed)"):
             # A dialog comes last, and hides the other buttons.
@@ -197,12 +195,13 @@ def test_no_button_and_no_link_leaves_the_page(browser, page):
         tab.wait_for_timeout(300)
     assert pressed.count("Download plot as a PNG") == 2
     assert pressed.count("Reset axes") == 2
-    assert [url for url in outside if not url.startswith(("data:", "blob:"))] == []
+    for url in outside:
+        assert url.startswith(("data:", "blob:"))
     assert messages == []
 
 
 @pytest.mark.slow
-def test_the_browser_itself_forbids_the_network_and_foreign_scripts(browser, page):
+def test_the_browser_forbids_the_network_and_other_scripts(browser, page):
     with opened(browser, page) as (tab, messages, _):
         tab.evaluate(
             """() => {
@@ -219,7 +218,7 @@ def test_the_browser_itself_forbids_the_network_and_foreign_scripts(browser, pag
 
 
 @pytest.mark.slow
-def test_keyboard_and_labels_in_the_drawn_page(browser, page):
+def test_charts_and_buttons_have_labels_and_the_keyboard_reaches_the_table(browser, page):
     with opened(browser, page) as (tab, _, _):
         labels = tab.locator("svg[role=img]").evaluate_all(
             "nodes => nodes.map(node => node.ariaLabel)"
@@ -233,7 +232,8 @@ def test_keyboard_and_labels_in_the_drawn_page(browser, page):
         tab.keyboard.press("Tab")
         reached = tab.evaluate("document.activeElement.getAttribute('aria-label')")
     assert len(labels) == 2
-    assert all(". " in label for label in labels)
+    for label in labels:
+        assert ". " in label
     assert set(hidden) == {"true"}
     assert nameless == 0
     assert reached == "Scores"

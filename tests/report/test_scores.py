@@ -1,4 +1,4 @@
-"""The table of scores: what its columns are called, and which models it compares."""
+"""The table of scores: the names of its columns, and the models that it compares."""
 
 import pytest
 
@@ -49,7 +49,9 @@ def test_the_trained_model_is_compared_with_the_packaged_model():
         (["cccc", "aaaa", "bbbb"], NAMES, "bbbb", ["lxsr-static", "trained model"]),
     ],
 )
-def test_the_baseline(models, names, trained, compared):
+def test_the_trained_model_is_compared_with_the_packaged_model_or_another_baseline(
+    models, names, trained, compared
+):
     table = score_table([score_of(model, WORSE) for model in models], names, trained)
     assert table.compared == compared
     assert ("difference, 95 % interval" in table.head) == bool(compared)

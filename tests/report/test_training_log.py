@@ -1,4 +1,4 @@
-"""Every form in which fairseq-train writes its numbers."""
+"""Curves from logs of fairseq-train in all its formats."""
 
 import pytest
 
@@ -18,7 +18,7 @@ SIMPLE = """2026-11-21 | INFO | train_inner | epoch 001:     50 / 270 loss=14.1,
 @pytest.mark.parametrize(
     "text", [JSON, SIMPLE, JSON.replace("2026-11-21 | INFO | train_inner | ", "") + JSON]
 )
-def test_both_formats(tmp_path, text):
+def test_losses_of_both_formats_are_read(tmp_path, text):
     (tmp_path / "train.log").write_text("some other line: {1}\n" + text)
     curves = read_log(tmp_path / "train.log", "run")
     assert curves.name == "run"
@@ -30,19 +30,23 @@ def test_both_formats(tmp_path, text):
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", "0"])
 def test_losses_that_a_logarithmic_axis_cannot_show_are_counted(tmp_path, value):
-    losses = (9, 2), (300, value), (99, 1)
-    lines = [f"loss={loss}, num_updates={update}\n" for update, loss in losses]
-    (tmp_path / "train.log").write_text("".join(lines))
+    log = "loss=2, num_updates=9\n"
+    log += f"loss={value}, num_updates=300\n"
+    log += "loss=1, num_updates=99\n"
+    (tmp_path / "train.log").write_text(log)
     chart = training_chart([read_log(tmp_path / "train.log")])
     [curve] = chart.figure.data
-    assert (curve.x, curve.y) == ((9, 99), (2, 1))
+    assert curve.x == (9, 99)
+    assert curve.y == (2, 1)
     assert "training: from 2 to 1. 1 values are not finite" in chart.caption
 
 
-def test_a_log_without_a_loss(tmp_path):
+def test_a_log_without_a_loss_has_no_chart(tmp_path):
     (tmp_path / "train.log").write_text("wps=9, num_updates=9\n")
     assert training_chart([read_log(tmp_path / "train.log")]) is None
-    # Other files have no values.
+
+
+def test_a_file_without_numbers_is_not_a_log(tmp_path):
     (tmp_path / "other.log").write_text('num_updates\n{\n"num_updates": {}\n')
     assert read_log(tmp_path / "other.log") is None
 
@@ -63,7 +67,7 @@ def test_training_and_validation_are_drawn_and_the_exported_update_is_marked(tmp
     log.exported = 20
     chart = training_chart([log])
     [mark] = chart.figure.layout.shapes
-    assert (mark.x0, mark.x1) == (20, 20)
+    assert mark.x0 == mark.x1 == 20
     assert "update 20" in chart.figure.layout.annotations[0].text
     assert "at update 20." in chart.caption
 
