@@ -132,7 +132,7 @@ def test_a_server_ends_in_spite_of_clients_that_neither_send_nor_read(encoder, m
     unread_answer.close()
 
 
-# -- one state
+# -- ids, and edits during a search
 
 
 def test_an_edit_during_a_search_does_not_change_its_hits(encoder, index, monkeypatch):
