@@ -76,7 +76,7 @@ def main() -> None:
     )
     parser.add_argument("model", help="model folder or name")
     parser.add_argument(
-        "--rate", type=float, default=0.03, metavar="RATE", help="see above (default: 0.03)"
+        "--rate", type=float, default=0.015, metavar="RATE", help="see above (default: 0.015)"
     )
     parser.add_argument("--dtype", choices=["float32", "int4"], default="int4")
     parser.add_argument(

@@ -15,11 +15,20 @@ from fairseq_lxsr.search import Mining, Side, mine_files
 from fairseq_lxsr.search.bitext import write_pairs
 from fairseq_lxsr.vectors import MinedPairs, mine, nearest_neighbours
 
-ARRAYS = ("source", "target", "forward", "backward")
-WORK = {".lxsr-work", *(f"{name}.npy{end}" for name in ARRAYS for end in ("", ".json"))}
-SOURCE, TARGET = [f"s {i}" for i in range(80)], [f"t {i}" for i in range(20, 80)]
-RNG = np.random.default_rng(0)
-VECTORS = RNG.standard_normal((90, 12)).astype(np.float32)
+WORK_FILES = {
+    ".lxsr-work",
+    "source.npy",
+    "source.npy.json",
+    "target.npy",
+    "target.npy.json",
+    "forward.npy",
+    "forward.npy.json",
+    "backward.npy",
+    "backward.npy.json",
+}
+SOURCE = [f"s {i}" for i in range(80)]
+TARGET = [f"t {i}" for i in range(20, 80)]
+VECTORS = np.random.default_rng(0).standard_normal((90, 12)).astype(np.float32)
 
 
 @functools.cache
@@ -30,59 +39,79 @@ def vector(line: str) -> np.ndarray:
     return VECTORS[int(number)] + 0.3 * noise
 
 
-class Encodes:
-    """An encoder out of a function of sentences and the numbers of their lines."""
+def vectors(lines):
+    return np.stack([vector(line) for line in lines])
+
+
+class FunctionEncoder:
+    """An encoder that calls a function of sentences and their line numbers."""
 
     def __init__(self, encode, fingerprint="model", width=12):
-        self.encode, self.fingerprint, self.width = encode, fingerprint, width
+        self.encode = encode
+        self.fingerprint = fingerprint
+        self.width = width
 
     def embed(self, text, counts=None):
         return np.asarray(self.encode(text.lines, text.rows), dtype=np.float32)
 
 
-def replaced(side, encode, fingerprint="model", width=12):
+def with_encoder(side, encode, fingerprint="model", width=12):
     """The same text with another encoder."""
-    return Side(side.path, Encodes(encode, fingerprint, width))
+    return Side(side.path, FunctionEncoder(encode, fingerprint, width))
+
+
+def must_not_encode(lines, rows):
+    pytest.fail("sentences are encoded")
 
 
 @pytest.fixture
 def files(tmp_path):
-    """80 source lines, two repeated and one empty among them, and 60 of the target."""
+    """80 distinct source lines, with two repetitions and empty lines, and 60 target lines."""
     lines = [SOURCE[0], SOURCE[0], "", *SOURCE[1:], SOURCE[5], "\u200b"]
     (tmp_path / "a.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     (tmp_path / "b.txt").write_text("\n".join(TARGET) + "\n")
 
     def encode(lines, rows):
         assert len(lines) == len(rows)
-        return np.stack([vector(line) for line in lines])
+        return vectors(lines)
 
-    return tuple(Side(tmp_path / name, Encodes(encode)) for name in ("a.txt", "b.txt"))
+    encoder = FunctionEncoder(encode)
+    return Side(tmp_path / "a.txt", encoder), Side(tmp_path / "b.txt", encoder)
 
 
-def test_pairs_are_those_of_mine(files, tmp_path):
+def test_mined_files_have_the_pairs_of_mined_vectors(files, tmp_path):
+    expected = mine(vectors(SOURCE), vectors(TARGET)).above(1.0)
+
     mine_files(*files, tmp_path / "out.tsv", tmp_path / "work", Mining(threshold=1.0))
-    expected = mine(
-        *(np.stack([vector(line) for line in lines]) for lines in (SOURCE, TARGET))
-    ).above(1.0)
-    rows = [line.split("\t") for line in (tmp_path / "out.tsv").read_text().splitlines()]
-    pairs = zip(expected.source, expected.target, strict=True)
-    assert [(a, b) for _, a, b in rows] == [(SOURCE[i], TARGET[j]) for i, j in pairs]
-    np.testing.assert_allclose([float(score) for score, *_ in rows], expected.scores, atol=1e-5)
-    assert sum(a[2:] == b[2:] for _, a, b in rows) > 0.9 * len(rows) > 40
-    one = MinedPairs(np.ones(1), np.zeros(1, int), np.zeros(1, int))
-    # a sentence is one cell
-    write_pairs(tmp_path / "out.tsv", one, ["a\rb\u2028c"], ["d\te\x85 f"], ("en", "fr"))
+
+    rows = rows_of(tmp_path / "out.tsv")
+    assert len(rows) > 40
+    num_translations = 0
+    for (score, source, target), i, j, expected_score in zip(
+        rows, expected.source, expected.target, expected.scores, strict=True
+    ):
+        assert (source, target) == (SOURCE[i], TARGET[j])
+        assert float(score) == pytest.approx(expected_score, abs=1e-5)
+        num_translations += source[2:] == target[2:]
+    assert num_translations > 0.9 * len(rows)
+
+
+def test_tabs_and_line_ends_in_a_sentence_become_spaces(tmp_path):
+    pair = MinedPairs(np.ones(1), np.zeros(1, int), np.zeros(1, int))
+    write_pairs(tmp_path / "out.tsv", pair, ["a\rb\u2028c"], ["d\te\x85 f"], ("en", "fr"))
     assert (tmp_path / "out.tsv").read_text().splitlines() == ["1.000000\ta b c\td e f"]
 
 
+# The sides of each pair have the same letters.
 COPIES = [("Install Lua.", "install lua"), ("Version 1.2", "Version 1.3"), ("…", "…")]
 
 
 @pytest.fixture
 def files_with_copies(files, tmp_path):
-    """Texts of which three lines are not translated, and lie closest to each other."""
+    """Texts that end with three untranslated lines, which lie closest to each other."""
     for number, side in enumerate(files):
-        lines = [*side.path.read_text("utf-8").splitlines(), *(copy[number] for copy in COPIES)]
+        lines = side.path.read_text("utf-8").splitlines()
+        lines += [copy[number] for copy in COPIES]
         side.path.write_text("\n".join(lines), "utf-8")
 
     def embed(line):
@@ -91,7 +120,10 @@ def files_with_copies(files, tmp_path):
                 return 9 * VECTORS[80 + row]
         return vector(line)
 
-    return [replaced(side, lambda lines, _: np.stack([*map(embed, lines)])) for side in files]
+    def encode(lines, rows):
+        return np.stack([embed(line) for line in lines])
+
+    return [with_encoder(side, encode) for side in files]
 
 
 def test_untranslated_copies_are_left_out_and_counted(files_with_copies, tmp_path, capsys):
@@ -113,87 +145,103 @@ def test_untranslated_copies_are_left_out_and_counted(files_with_copies, tmp_pat
     assert "identical" not in capsys.readouterr().err
 
 
-def test_within_one_text_pairs_with_the_same_letters_are_kept(files_with_copies, tmp_path):
+def test_within_one_text_pairs_with_the_same_letters_are_mined(files_with_copies, tmp_path):
     path = tmp_path / "one.txt"
-    path.write_text("\n".join(itertools.chain(SOURCE, *COPIES[:2])))
+    path.write_text("\n".join([*SOURCE, *COPIES[0], *COPIES[1]]))
     mine_files(Side(path, files_with_copies[0].encoder), None, tmp_path / "out.tsv")
     assert {tuple(pair) for _, *pair in rows_of(tmp_path / "out.tsv")} >= set(COPIES[:2])
 
 
-@pytest.mark.parametrize("crash_at", range(1, 8))
-def test_the_same_bytes_after_an_interruption_anywhere(files, tmp_path, monkeypatch, crash_at):
+def test_an_interrupted_run_is_continued_to_the_same_bytes(files, tmp_path, monkeypatch):
     monkeypatch.setattr("fairseq_lxsr.search.bitext.ENCODE_ROWS", 30)
     monkeypatch.setattr("fairseq_lxsr.search.bitext.SEARCH_ROWS", 50)
     mine_files(*files, tmp_path / "whole.tsv", tmp_path / "whole")
     calls = itertools.count(1)
+    failing_call = 0
 
-    def count(function):
-        def counted(*args, **options):
-            if next(calls) == crash_at:
-                raise ZeroDivisionError  # stands for a power cut
-            return function(*args, **options)
+    def failing(function):
+        def call(*arguments, **options):
+            # The error stands for a power cut.
+            if next(calls) == failing_call:
+                raise ZeroDivisionError
+            return function(*arguments, **options)
 
-        return counted
+        return call
 
-    monkeypatch.setattr("fairseq_lxsr.search.bitext.nearest_neighbours", count(nearest_neighbours))
-    counted = [replaced(side, count(side.encoder.encode)) for side in files]
-    with pytest.raises(ZeroDivisionError):
-        mine_files(*counted, tmp_path / "out.tsv", tmp_path / "work")
-    assert not (tmp_path / "out.tsv").exists()
-    mine_files(*counted, tmp_path / "out.tsv", tmp_path / "work")
-    assert (tmp_path / "out.tsv").read_bytes() == (tmp_path / "whole.tsv").read_bytes()
+    monkeypatch.setattr(
+        "fairseq_lxsr.search.bitext.nearest_neighbours", failing(nearest_neighbours)
+    )
+    sides = [with_encoder(side, failing(side.encoder.encode)) for side in files]
+    for failing_call in range(1, 8):
+        calls = itertools.count(1)
+        output = tmp_path / str(failing_call) / "out.tsv"
+        work = tmp_path / str(failing_call) / "work"
+        with pytest.raises(ZeroDivisionError):
+            mine_files(*sides, output, work)
+        assert not output.exists()
+        mine_files(*sides, output, work)
+        assert output.read_bytes() == (tmp_path / "whole.tsv").read_bytes(), failing_call
 
 
-@pytest.mark.parametrize("keep", [pytest.param(True, marks=pytest.mark.slow), False])
-def test_the_same_bytes_after_a_kill_before_any_change_of_files(files, tmp_path, monkeypatch, keep):
+@pytest.mark.parametrize("keep_work", [pytest.param(True, marks=pytest.mark.slow), False])
+def test_the_same_bytes_after_a_kill_before_any_change_of_files(
+    files, tmp_path, monkeypatch, keep_work
+):
     monkeypatch.setattr("fairseq_lxsr.search.bitext.ENCODE_ROWS", 50)
     monkeypatch.setattr("fairseq_lxsr.search.bitext.SEARCH_ROWS", 60)
     assert len(mine_files(*files, tmp_path / "whole.tsv", None)) > 40
-    out = tmp_path / "out"
-    output, work = out / "out.tsv", out / "work" if keep else None
+    folder = tmp_path / "out"
+    output = folder / "out.tsv"
+    work = None
+    expected_names = {"out.tsv"}
+    if keep_work:
+        work = folder / "work"
+        expected_names = {"out.tsv", "work"}
     kills = 0
     for kills in every_kill(lambda: mine_files(*files, output, work)):
         mine_files(*files, output, work)
         assert output.read_bytes() == (tmp_path / "whole.tsv").read_bytes(), kills
-        left = {path.name for path in out.rglob("*")}
-        assert left - WORK == {"out.tsv", "work"} - ({"work"} if not keep else set()), kills
-        shutil.rmtree(out)
+        names = {path.name for path in folder.rglob("*")}
+        assert names - WORK_FILES == expected_names, kills
+        shutil.rmtree(folder)
     assert kills > 30
 
 
-def test_work_is_used_again_for_another_threshold(files, tmp_path):
-    everything = mine_files(*files, tmp_path / "out.tsv", tmp_path / "work")
-    asleep = [replaced(side, lambda *_: pytest.fail("encoded again")) for side in files]
-    best = mine_files(*asleep, tmp_path / "out.tsv", tmp_path / "work", Mining(top=3))
-    assert best.source.tolist() == everything.source[:3].tolist()
-    two = mine_files(*asleep, tmp_path / "out.tsv", tmp_path / "work", Mining(k=2))
-    again = mine_files(*files, tmp_path / "out.tsv", None, Mining(k=2))
-    np.testing.assert_array_equal(two.scores, again.scores)
-    assert two.scores.tolist() != everything.scores.tolist()
+def test_other_options_use_the_stored_vectors(files, tmp_path):
+    output = tmp_path / "out.tsv"
+    work = tmp_path / "work"
+    all_pairs = mine_files(*files, output, work)
+    sides = [with_encoder(side, must_not_encode) for side in files]
+
+    best = mine_files(*sides, output, work, Mining(top=3))
+    with_two_neighbours = mine_files(*sides, output, work, Mining(k=2))
+
+    assert best.source.tolist() == all_pairs.source[:3].tolist()
+    expected = mine_files(*files, output, None, Mining(k=2))
+    np.testing.assert_array_equal(with_two_neighbours.scores, expected.scores)
+    assert expected.scores.tolist() != all_pairs.scores.tolist()
 
 
 @pytest.mark.parametrize("kind", ["int8", "binary"])
-def test_pairs_of_an_approximate_search_are_nearly_those_of_the_exact_one(files, tmp_path, kind):
-    """In a work folder of the exact search, too, whose neighbours are not taken for those of the
-    other.
-    """
-    exact, found = (
-        mine_files(
-            *files, tmp_path / "out.tsv", tmp_path / "work", Mining(threshold=1.2, kind=name)
-        )
-        for name in ("flat", kind)
-    )
-    assert found.scores.tolist() != exact.scores.tolist()
-    both = set(zip(exact.source, exact.target, strict=True)) & set(
-        zip(found.source, found.target, strict=True)
-    )
-    assert len(both) > 0.95 * len(exact) > 30
-    np.testing.assert_allclose(found.scores[:20], exact.scores[:20], atol=0.05)
+def test_an_approximate_search_mines_nearly_the_pairs_of_the_exact_one(files, tmp_path, kind):
+    """Both use the same work folder, but not the same neighbours."""
+
+    def mine_kind(name):
+        options = Mining(threshold=1.2, kind=name)
+        return mine_files(*files, tmp_path / "out.tsv", tmp_path / "work", options)
+
+    exact = mine_kind("flat")
+    approximate = mine_kind(kind)
+
+    assert approximate.scores.tolist() != exact.scores.tolist()
+    exact_pairs = set(zip(exact.source, exact.target, strict=True))
+    common_pairs = exact_pairs & set(zip(approximate.source, approximate.target, strict=True))
+    assert len(common_pairs) > 0.95 * len(exact) > 30
+    np.testing.assert_allclose(approximate.scores[:20], exact.scores[:20], atol=0.05)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
+def test_a_refused_option_is_named_and_nothing_is_written(files, tmp_path):
+    options = [
         {"k": 1000},
         {"k": 0},
         {"margin": "none"},
@@ -208,103 +256,106 @@ def test_pairs_of_an_approximate_search_are_nearly_those_of_the_exact_one(files,
         {"memory_mb": 0},
         {"memory_mb": True},
         {"entities": "all"},
-    ],
-)
-def test_a_refused_option_leaves_nothing(files, tmp_path, options):
-    with pytest.raises(InputError, match=rf"\b{next(iter(options))}\b"):
-        mine_files(*files, tmp_path / "out" / "out.tsv", None, Mining(**options))
-    assert not (tmp_path / "out").exists()
+    ]
+    for option in options:
+        [name] = option
+        with pytest.raises(InputError, match=rf"\b{name}\b"):
+            mine_files(*files, tmp_path / "out" / "out.tsv", None, Mining(**option))
+        assert not (tmp_path / "out").exists()
 
 
-def test_numbers_of_numpy_are_options(files, tmp_path):
+def test_options_may_be_numpy_numbers(files, tmp_path):
     options = Mining(k=np.int64(3), top=np.int32(2), threshold=np.float32(0.1))
     assert len(mine_files(*files, tmp_path / "out.tsv", None, options)) == 2
 
 
 def test_an_output_that_cannot_be_written_is_refused_before_any_work(files, tmp_path, monkeypatch):
-    asleep = [replaced(side, lambda *_: pytest.fail("encoded")) for side in files]
+    sides = [with_encoder(side, must_not_encode) for side in files]
+    # The library that compresses .zst is not installed.
     monkeypatch.setattr(
         "fairseq_lxsr.files.open.importlib.import_module", lambda name: __import__("no_such_module")
     )
     (tmp_path / "folder").mkdir()
-    for name, error in (
-        ("folder", InputError),
-        ("out.tsv.zst", InputError),
-        ("a.txt/out.tsv", OSError),
-    ):
-        with pytest.raises(error, match=name.split("/")[0]):
-            mine_files(*asleep, tmp_path / name)
+    with pytest.raises(InputError, match="folder"):
+        mine_files(*sides, tmp_path / "folder")
+    with pytest.raises(InputError, match=r"out\.tsv\.zst"):
+        mine_files(*sides, tmp_path / "out.tsv.zst")
+    with pytest.raises(OSError, match=r"a\.txt"):
+        mine_files(*sides, tmp_path / "a.txt" / "out.tsv")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "b.txt", "folder"]
 
 
 def test_stored_embeddings_of_two_widths_are_refused_before_any_work(files, tmp_path):
-    for folder, names in (("stored", "ab"), ("en", "a"), ("fr", "b")):
+    widths = {"a.txt": 12, "b.txt": 5}
+    for folder, names in (("both", ["a.txt", "b.txt"]), ("en", ["a.txt"]), ("fr", ["b.txt"])):
         (tmp_path / folder).mkdir()
         for name in names:
-            rows = np.ones(
-                (len(list(read_lines(tmp_path / f"{name}.txt"))), 12 if name == "a" else 5)
-            )
-            np.save(tmp_path / folder / f"{name}.txt.npy", rows)
-    stored, english, french = (StoredEmbeddings(tmp_path / name) for name in ("stored", "en", "fr"))
-    for encoder in (stored, ByLanguage({"en": english, "fr": french})):
-        sides = (
-            Side(side.path, encoder, language)
-            for side, language in zip(files, ("en", "fr"), strict=True)
-        )
+            num_lines = len(list(read_lines(tmp_path / name)))
+            np.save(tmp_path / folder / f"{name}.npy", np.ones((num_lines, widths[name])))
+    one_folder = StoredEmbeddings(tmp_path / "both")
+    english = StoredEmbeddings(tmp_path / "en")
+    french = StoredEmbeddings(tmp_path / "fr")
+    for encoder in (one_folder, ByLanguage({"en": english, "fr": french})):
+        source = Side(files[0].path, encoder, "en")
+        target = Side(files[1].path, encoder, "fr")
         with pytest.raises(InputError, match=r"a\.txt\b.*\b12\b.*b\.txt\b.*\b5\b"):
-            mine_files(*sides, tmp_path / "out" / "out.tsv")
+            mine_files(source, target, tmp_path / "out" / "out.tsv")
     assert not (tmp_path / "out").exists()
 
 
-def test_a_mended_embedding_is_computed_anew_and_nothing_else(files, tmp_path):
-    good, other = files
+def test_only_the_text_with_a_changed_encoder_is_encoded_again(files, tmp_path):
+    english, french = files
     encoded = []
 
-    def spoilt(lines, rows):
-        encoded.append(("spoilt", len(lines)))
-        return good.encoder.encode(lines, rows) + np.where(rows == 7, np.nan, 0)[:, None]
+    def encode_with_nan(lines, rows):
+        encoded.append(("english with nan", len(lines)))
+        vectors = english.encoder.encode(lines, rows)
+        vectors[rows == 7] = np.nan
+        return vectors
 
-    def watched(lines, rows):
-        encoded.append(("other", len(lines)))
-        return other.encoder.encode(lines, rows)
+    def encode_french(lines, rows):
+        encoded.append(("french", len(lines)))
+        return french.encoder.encode(lines, rows)
 
-    target, arguments = replaced(other, watched), (tmp_path / "out.tsv", tmp_path / "work")
+    source = with_encoder(french, encode_french)
+    output = tmp_path / "out.tsv"
+    work = tmp_path / "work"
     with pytest.raises(InputError, match=r"a\.txt, line 8: "):
-        mine_files(target, replaced(good, spoilt, "spoilt"), *arguments)
-    mine_files(target, replaced(good, good.encoder.encode, "mended"), *arguments)
-    assert encoded == [("other", 60), ("spoilt", 80)]
+        mine_files(source, with_encoder(english, encode_with_nan, "faulty"), output, work)
+    mine_files(source, with_encoder(english, english.encoder.encode, "corrected"), output, work)
+    assert encoded == [("french", 60), ("english with nan", 80)]
 
 
-def test_two_at_once(files, tmp_path):
-    one, other = files
+def test_a_second_run_with_the_same_output_is_refused(files, tmp_path):
+    source, target = files
 
-    def encode(lines, rows):
+    def encode_during_a_second_run(lines, rows):
         if len(lines) > 1:
             with pytest.raises(InputError, match=r"work: .*\(process \d+ on "):
-                mine_files(one, other, tmp_path / "out.tsv")
-        return one.encoder.encode(lines, rows)
+                mine_files(source, target, tmp_path / "out.tsv")
+        return source.encoder.encode(lines, rows)
 
-    mine_files(replaced(one, encode), other, tmp_path / "out.tsv")
+    mine_files(with_encoder(source, encode_during_a_second_run), target, tmp_path / "out.tsv")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "b.txt", "out.tsv"]
 
 
-def test_bad_input(files, tmp_path):
-    good, other = files
+def test_texts_that_cannot_be_mined_are_refused_and_leave_no_work_folder(files, tmp_path):
+    source, target = files
     (tmp_path / "empty.txt").write_text("\n\n")
 
     def zeros(lines, rows):
         return np.zeros((len(lines), 12))
 
-    for bad, message in (
-        (replaced(good, zeros), r"line 1: .*'s 0'"),
-        (
-            replaced(good, lambda lines, _: np.ones((len(lines), 3)), width=3),
-            r"\b3\b.*\b12\b",
-        ),
-        (Side(tmp_path / "empty.txt", good.encoder), r"empty\.txt: no text"),
+    def three_columns(lines, rows):
+        return np.ones((len(lines), 3))
+
+    for side, message in (
+        (with_encoder(source, zeros), r"line 1: .*'s 0'"),
+        (with_encoder(source, three_columns, width=3), r"\b3\b.*\b12\b"),
+        (Side(tmp_path / "empty.txt", source.encoder), r"empty\.txt: no text"),
     ):
         with pytest.raises(InputError, match=message):
-            mine_files(bad, other, tmp_path / "out.tsv", tmp_path / "work")
+            mine_files(side, target, tmp_path / "out.tsv", tmp_path / "work")
         assert not (tmp_path / "work").exists()
 
 
@@ -312,49 +363,51 @@ def rows_of(path):
     return [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def test_pairs_within_one_text(files, tmp_path, monkeypatch):
-    """Alone, twice, under another name and in another order; with another interruption at every
-    block.
-    """
+def test_within_one_text_each_sentence_is_in_at_most_one_pair(files, tmp_path, monkeypatch):
     monkeypatch.setattr("fairseq_lxsr.search.bitext.SEARCH_ROWS", 30)
     path = tmp_path / "both.txt"
-    path.write_text(
-        "\n".join([*SOURCE, *TARGET, f" {SOURCE[3]}", "s  4", "s\u00ad 5", ""]), encoding="utf-8"
-    )
-    (tmp_path / "turned.txt").write_text("\n".join([*TARGET[::-1], *SOURCE[::-1]]))
+    # The last lines look like others of the text.
+    lines = [*SOURCE, *TARGET, f" {SOURCE[3]}", "s  4", "s\u00ad 5", ""]
+    path.write_text("\n".join(lines), encoding="utf-8")
     side = Side(path, files[0].encoder)
-    found = mine_files(side, None, tmp_path / "out.tsv", tmp_path / "work", Mining(threshold=1.0))
-    expected = mine(np.stack([vector(line) for line in (*SOURCE, *TARGET)])).above(1.0)
-    np.testing.assert_array_equal((found.source, found.target), (expected.source, expected.target))
-    pairs = [pair for _, *pair in rows_of(tmp_path / "out.tsv")]
-    assert all(a != b for a, b in pairs)
-    assert len({frozenset(pair) for pair in pairs}) == len(pairs) > 40
-    assert len({line for pair in pairs for line in pair}) == 2 * len(pairs)  # each sentence once
-    for name in ("both.txt", "turned.txt"):
-        other = Side(tmp_path / name, side.encoder)
-        mine_files(side, other, tmp_path / "again.tsv", None, Mining(threshold=1.0))
-        assert (tmp_path / "again.tsv").read_bytes() == (tmp_path / "out.tsv").read_bytes()
+    options = Mining(threshold=1.0)
+
+    mined = mine_files(side, None, tmp_path / "out.tsv", tmp_path / "work", options)
+
+    expected = mine(vectors([*SOURCE, *TARGET])).above(1.0)
+    np.testing.assert_array_equal(mined.source, expected.source)
+    np.testing.assert_array_equal(mined.target, expected.target)
+    sentences = []
+    for _, source, target in rows_of(tmp_path / "out.tsv"):
+        sentences += [source, target]
+    assert len(set(sentences)) == len(sentences) > 80
+    # The same text given twice, also in another order, is one text.
+    (tmp_path / "reversed.txt").write_text("\n".join([*TARGET[::-1], *SOURCE[::-1]]))
+    for name in ("both.txt", "reversed.txt"):
+        target_side = Side(tmp_path / name, side.encoder)
+        mine_files(side, target_side, tmp_path / "two_sides.tsv", None, options)
+        assert (tmp_path / "two_sides.tsv").read_bytes() == (tmp_path / "out.tsv").read_bytes()
 
 
-def test_neighbours_of_two_texts_are_not_taken_for_those_within_one(files, tmp_path):
-    side, other = files
-    mine_files(side, other, tmp_path / "two.tsv", tmp_path / "work")
-    mine_files(side, None, tmp_path / "one.tsv", tmp_path / "work")
-    mine_files(side, None, tmp_path / "alone.tsv")
-    assert (tmp_path / "one.tsv").read_bytes() == (tmp_path / "alone.tsv").read_bytes()
+def test_neighbours_of_two_texts_are_not_used_within_one(files, tmp_path):
+    source, target = files
+    mine_files(source, target, tmp_path / "two.tsv", tmp_path / "work")
+    mine_files(source, None, tmp_path / "one.tsv", tmp_path / "work")
+    mine_files(source, None, tmp_path / "without_work.tsv")
+    assert (tmp_path / "one.tsv").read_bytes() == (tmp_path / "without_work.tsv").read_bytes()
 
 
-def test_one_text_in_two_languages_is_refused(files, tmp_path):
-    side = files[0]
-    for other in (
-        Side(side.path, side.encoder, "fr"),
-        replaced(side, side.encoder.encode, "another"),
-    ):
-        with pytest.raises(
-            InputError,
-            match=r"a\.txt .*a\.txt",
-        ):
-            mine_files(side, other, tmp_path / "out.tsv")
+def test_one_text_in_two_languages_or_models_is_refused(files, tmp_path):
+    source = files[0]
+    in_french = Side(source.path, source.encoder, "fr")
+    with_another_model = with_encoder(source, source.encoder.encode, "another")
+    for target in (in_french, with_another_model):
+        with pytest.raises(InputError, match=r"a\.txt .*a\.txt"):
+            mine_files(source, target, tmp_path / "out.tsv")
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_more_neighbours_than_other_lines_are_refused(files, tmp_path):
     with pytest.raises(InputError, match=r"k is 80; .*79"):
-        mine_files(side, None, tmp_path / "out.tsv", None, Mining(k=80))
+        mine_files(files[0], None, tmp_path / "out.tsv", None, Mining(k=80))
     assert not list(tmp_path.glob("out*"))

@@ -18,8 +18,8 @@ SENTENCES = [f"número {i} …" for i in range(400)]
 
 
 @pytest.mark.parametrize("kind", INDEX_KINDS)
-def test_finds_itself(tmp_path, kind):
-    # empty ones are left out
+def test_a_sentence_of_the_index_is_its_own_first_hit(tmp_path, kind):
+    # Sentences without a visible character are left out.
     sentences = iter(["", SENTENCES[0], " \u200b", "\u200e\u200c", *SENTENCES[1:]])
     CorpusIndex.build(tmp_path / "index", sentences, encode, "model", kind, plain=True)
     index = CorpusIndex.load(tmp_path / "index")
@@ -30,31 +30,33 @@ def test_finds_itself(tmp_path, kind):
     assert all(row[0].score >= row[1].score >= row[2].score for row in hits)
 
 
-def test_an_index_says_what_it_is(tmp_path):
+def test_repr_names_the_folder_kind_size_and_model(tmp_path):
     index = CorpusIndex.build(tmp_path / "notes", SENTENCES, encode, "model", plain=True)
     path = tmp_path / "notes"
     expected = f"<CorpusIndex {path}: flat index of 400 texts, one vector each, model model>"
     assert repr(index) == expected
 
 
-def test_odd_text_and_odd_queries(tmp_path):
-    """What UTF-8 cannot hold is written as ?; more neighbours than there are, and no query, are no
-    error.
-    """
-    index = CorpusIndex.build(
-        tmp_path / "index", [*SENTENCES[:2], "número 5 \ud800"], encode, "model", plain=True
-    )
+def test_a_surrogate_in_the_text_is_stored_as_a_question_mark(tmp_path):
+    texts = [*SENTENCES[:2], "número 5 \ud800"]
+    index = CorpusIndex.build(tmp_path / "index", texts, encode, "model", plain=True)
     assert index.search(SENTENCES[5:6], encode, k=1)[0][0].sentence == "número 5 ?"
-    assert len(index.search(SENTENCES[:1], encode, k=10)[0]) == 3
-    assert index.search([], encode) == []
+
+
+def test_queries_may_be_a_string_or_empty_and_k_may_exceed_the_index(tmp_path):
+    index = CorpusIndex.build(tmp_path / "index", SENTENCES[:3], encode, "model", plain=True)
     assert index.search("número 1", encode, k=1)[0].text == SENTENCES[1]
+    assert index.search([], encode) == []
+    assert len(index.search(SENTENCES[:1], encode, k=10)[0]) == 3
 
 
-def test_queries_without_a_known_word(tmp_path):
+def test_queries_without_a_known_word_have_no_hits(tmp_path):
     index = CorpusIndex.build(tmp_path / "index", SENTENCES, encode, "model", plain=True)
 
     def embed(queries):
-        return encode(queries) * [["1" in query] for query in queries]
+        # A zero vector stands for a sentence without a known word.
+        is_known = [["1" in query] for query in queries]
+        return encode(queries) * is_known
 
     hits = index.search([SENTENCES[1], SENTENCES[2], SENTENCES[13]], embed, k=1)
     assert [[hit.text for hit in row] for row in hits] == [[SENTENCES[1]], [], [SENTENCES[13]]]
@@ -71,7 +73,7 @@ def test_queries_without_a_known_word(tmp_path):
         (5, r"sentences.*int.*5"),
     ],
 )
-def test_what_is_not_a_list_of_sentences_is_refused(tmp_path, sentences, message):
+def test_sentences_that_are_not_a_sequence_of_strings_are_refused(tmp_path, sentences, message):
     with pytest.raises(InputError, match=message):
         CorpusIndex.build(tmp_path / "index", sentences, encode, "model", plain=True)
     assert list(tmp_path.iterdir()) == []

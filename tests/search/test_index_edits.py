@@ -12,6 +12,7 @@ import kill_index_at_random
 import kills
 import numpy as np
 import pytest
+from conftest import contents
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.open import sha256
@@ -31,7 +32,7 @@ IDS = [f"note-{i}" for i in range(400)]
 
 
 class Encoder:
-    """Knows sentences with a number only."""
+    """An encoder that knows only sentences with a number."""
 
     fingerprint = "model"
     folder = None
@@ -48,7 +49,7 @@ ENCODER = Encoder()
 
 
 @pytest.fixture(autouse=True)
-def _no_waiting_for_the_disk(monkeypatch):
+def _without_fsync(monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
@@ -59,26 +60,33 @@ def index(tmp_path):
     )
 
 
-def content(index):
-    """Text by id, as a search finds it."""
-    found = {}
+def text_by_id(index):
+    """The ids and texts of the first hits of all sentences, which must be all ids of the index."""
+    texts = {}
     for hits in index.search(SENTENCES, ENCODER, k=1):
         for hit in hits:
-            found[hit.id] = hit.text
-    assert set(found) == set(index.ids)
-    assert len(found) == len(index)
-    return found
+            texts[hit.id] = hit.text
+    assert set(texts) == set(index.ids)
+    assert len(texts) == len(index)
+    return texts
 
 
 def open_twice(index):
+    """An index as it was edited, and as it is loaded from its folder."""
     return index, CorpusIndex.load(index.folder)
+
+
+def load_with_encoder(folder):
+    index = CorpusIndex.load(folder)
+    index._encode = ENCODER.embed
+    return index
 
 
 def expected(*numbers):
     return {IDS[number]: SENTENCES[number] for number in numbers}
 
 
-def test_ids_are_those_of_the_user(index):
+def test_hits_have_the_given_ids(index):
     for opened in open_twice(index):
         assert opened.ids == IDS[:100]
         hit = opened.search(SENTENCES[7], ENCODER, k=1)[0]
@@ -94,7 +102,7 @@ class CountingEncoder(Encoder):
         return super().embed(sentences)
 
 
-def test_an_index_is_synchronized_in_one_edit(tmp_path):
+def test_synchronize_adds_replaces_and_removes_and_encodes_only_changed_texts(tmp_path):
     index = CorpusIndex.build(tmp_path / "index", SENTENCES[:5], ENCODER, ids=IDS[:5], plain=True)
     encoder = CountingEncoder()
     ids = ["note-1", "note-2", "note-3", "new", "empty", "unknown"]
@@ -103,7 +111,7 @@ def test_an_index_is_synchronized_in_one_edit(tmp_path):
     assert vars(changes) == {"added": 1, "replaced": 1, "removed": 3, "unchanged": 1}
     assert SENTENCES[1] not in encoder.texts
     for opened in open_twice(index):
-        assert content(opened) == {
+        assert text_by_id(opened) == {
             "note-1": SENTENCES[1],
             "note-2": SENTENCES[12],
             "new": SENTENCES[20],
@@ -112,7 +120,7 @@ def test_an_index_is_synchronized_in_one_edit(tmp_path):
         assert opened.search(SENTENCES[20], ENCODER, k=1)[0].line == 5
 
 
-def test_synchronizing_removes_only_what_is_covered(index):
+def test_synchronize_removes_only_ids_that_fulfil_the_condition(index):
     changes = index.synchronize(["note-1"], [SENTENCES[1]], ENCODER, lambda name: name < "note-2")
     assert vars(changes) == {"added": 0, "replaced": 0, "removed": 11, "unchanged": 1}
     assert set(IDS[2:10]) < set(index.ids)
@@ -125,7 +133,7 @@ def test_a_synchronization_that_fails_changes_nothing(index):
     with pytest.raises(InputError, match="1 ids for more sentences"):
         index.synchronize(["a"], SENTENCES[:2], ENCODER)
     assert (index.folder / "index.json").read_bytes() == before
-    assert content(CorpusIndex.load(index.folder)) == expected(*range(100))
+    assert text_by_id(CorpusIndex.load(index.folder)) == expected(*range(100))
 
 
 def test_an_index_without_ids_is_not_synchronized(tmp_path):
@@ -135,20 +143,19 @@ def test_an_index_without_ids_is_not_synchronized(tmp_path):
 
 
 def test_documents_are_added_updated_and_deleted(index):
-    assert (
-        index.add(["", *SENTENCES[100:110], "sin cifras"], ["empty", *IDS[100:110], "none"]) == 10
-    )
+    texts = ["", *SENTENCES[100:110], "sin cifras"]
+    assert index.add(texts, ["empty", *IDS[100:110], "none"]) == 10
     assert index.update(["note-3", "note-105"], [SENTENCES[203], SENTENCES[205]]) == 2
     assert index.delete(IDS[10:20]) == 10
     texts = expected(*range(10), *range(20, 110))
     texts |= {"note-3": SENTENCES[203], "note-105": SENTENCES[205]}
     for opened in open_twice(index):
-        assert content(opened) == texts
+        assert text_by_id(opened) == texts
         assert opened.search(SENTENCES[203], ENCODER, k=1)[0].line == 3
         assert opened.search(SENTENCES[109], ENCODER, k=1)[0].line == 110
     index.compact()
     for opened in open_twice(index):
-        assert content(opened) == texts
+        assert text_by_id(opened) == texts
     files = {path.name for path in index.folder.iterdir()}
     assert len(files) == 2
     assert "index.json" in files
@@ -156,27 +163,27 @@ def test_documents_are_added_updated_and_deleted(index):
     assert index.search(SENTENCES[110], ENCODER, k=1)[0].line == 112
 
 
-def test_an_id_is_free_again_when_it_is_deleted(index):
+def test_the_id_of_a_deleted_document_may_be_used_again(index):
     index.delete(["note-3"])
     index.add([SENTENCES[300]], ["note-3"])
     for opened in open_twice(index):
-        assert content(opened)["note-3"] == SENTENCES[300]
+        assert text_by_id(opened)["note-3"] == SENTENCES[300]
         assert len(opened) == 100
 
 
-def test_line_numbers_are_the_ids_of_an_index_without(tmp_path):
+def test_an_index_without_ids_has_line_numbers_as_ids(tmp_path):
     index = CorpusIndex.build(tmp_path / "index", ["", *SENTENCES[:9]], ENCODER, plain=True)
-    assert index.ids == [str(number) for number in range(2, 11)]
+    assert index.ids == ["2", "3", "4", "5", "6", "7", "8", "9", "10"]
     index.add(SENTENCES[9:11])
     index.delete([2, "11"])
     index.update([12], [SENTENCES[30]])
     for opened in open_twice(index):
-        assert opened.ids == [*(str(number) for number in range(3, 11)), "12"]
+        assert opened.ids == ["3", "4", "5", "6", "7", "8", "9", "10", "12"]
         hit = opened.search(SENTENCES[30], ENCODER, k=1)[0]
         assert (hit.id, hit.line) == ("12", 11)
 
 
-def test_everything_may_be_deleted(index):
+def test_all_documents_may_be_deleted_and_others_added(index):
     index.delete(index.ids)
     for opened in open_twice(index):
         assert len(opened) == 0
@@ -185,11 +192,11 @@ def test_everything_may_be_deleted(index):
         opened.compact()
     index.add(SENTENCES[:2], IDS[:2])
     for opened in open_twice(index):
-        assert content(opened) == expected(0, 1)
+        assert text_by_id(opened) == expected(0, 1)
 
 
 @pytest.mark.parametrize("kind", INDEX_KINDS)
-def test_every_kind_finds_what_is_there(tmp_path, kind):
+def test_an_edited_index_of_any_kind_finds_each_document(tmp_path, kind):
     index = CorpusIndex.build(
         tmp_path / "index", SENTENCES[:300], ENCODER, kind=kind, ids=IDS[:300], plain=True
     )
@@ -197,17 +204,15 @@ def test_every_kind_finds_what_is_there(tmp_path, kind):
     index.delete(IDS[::2])
     index.update([IDS[1]], [SENTENCES[0]])
     texts = expected(*range(1, 400, 2)) | {IDS[1]: SENTENCES[0]}
-    for _ in range(2):
-        for opened in open_twice(index):
-            found = {
-                hit.id: hit.text for hits in opened.search(SENTENCES, ENCODER, k=1) for hit in hits
-            }
-            assert found == texts
-        index.compact()
+    for opened in open_twice(index):
+        assert text_by_id(opened) == texts
+    index.compact()
+    for opened in open_twice(index):
+        assert text_by_id(opened) == texts
     assert index.config["segments"][0]["kind"] == kind
 
 
-def test_a_flat_index_finds_what_one_that_is_built_at_once_finds(tmp_path):
+def test_a_flat_index_with_additions_has_the_hits_of_one_that_is_built_at_once(tmp_path):
     whole = CorpusIndex.build(tmp_path / "whole", SENTENCES[:90], ENCODER, plain=True)
     parts = CorpusIndex.build(tmp_path / "parts", SENTENCES[:50], ENCODER, plain=True)
     for start in range(50, 90, 3):
@@ -221,15 +226,16 @@ def test_a_flat_index_finds_what_one_that_is_built_at_once_finds(tmp_path):
         assert path.read_bytes() == (whole.folder / "segment-0" / name).read_bytes()
 
 
-def test_many_additions_are_few_segments(index):
+def test_segments_are_merged_so_that_each_is_much_smaller_than_the_one_before(index):
     for number in range(100, 180):
         index.add([SENTENCES[number]], [IDS[number]])
         sizes = [segment["documents"] for segment in index.config["segments"]]
-        assert all(before >= SIZE_RATIO * after for before, after in itertools.pairwise(sizes))
-    assert content(index) == expected(*range(180))
+        for larger, smaller in itertools.pairwise(sizes):
+            assert larger >= SIZE_RATIO * smaller
+    assert text_by_id(index) == expected(*range(180))
 
 
-def test_an_add_encodes_what_is_new_and_leaves_the_rest(index):
+def test_an_addition_encodes_only_new_sentences_and_writes_no_old_segment(index):
     encoded = []
 
     def embed(sentences):
@@ -243,7 +249,7 @@ def test_an_add_encodes_what_is_new_and_leaves_the_rest(index):
 
 
 @pytest.mark.parametrize(
-    ("where", "numbers"),
+    ("condition", "numbers"),
     [
         ([], []),
         (IDS[5:7], [5, 6]),
@@ -252,76 +258,69 @@ def test_an_add_encodes_what_is_new_and_leaves_the_rest(index):
         (IDS, [*range(50), *range(51, 122)]),
     ],
 )
-def test_a_search_in_a_part(index, where, numbers):
+def test_a_condition_leaves_out_hits_and_changes_no_other(index, condition, numbers):
     index.add(SENTENCES[100:122], IDS[100:122])
     index.delete(["note-50"])
-    hits = index.search(SENTENCES[5], ENCODER, k=400, where=where)
+    hits = index.search(SENTENCES[5], ENCODER, k=400, where=condition)
     assert sorted(int(hit.id.removeprefix("note-")) for hit in hits) == numbers
-    full = index.search(SENTENCES[5], ENCODER, k=400)
+    all_hits = index.search(SENTENCES[5], ENCODER, k=400)
     texts = {hit.text for hit in hits}
-    assert [hit for hit in full if hit.text in texts] == hits
+    assert [hit for hit in all_hits if hit.text in texts] == hits
 
 
-@pytest.mark.parametrize("where", ["note-1", 5, [None], [b"x"], [True]])
-def test_a_condition_that_is_none(index, where):
-    with pytest.raises(InputError, match="where"):
-        index.search("1", ENCODER, where=where)
+def test_a_condition_that_is_neither_ids_nor_a_function_is_refused(index):
+    for condition in ("note-1", 5, [None], [b"x"], [True]):
+        with pytest.raises(InputError, match="where"):
+            index.search("1", ENCODER, where=condition)
 
 
-@pytest.mark.parametrize(
-    ("edit", "message"),
-    [
-        (lambda index: index.add(["5", "6"], ["a", "a"]), "id 2: 'a' repeats id 1"),
+def test_a_refused_edit_changes_nothing(index):
+    edits = [
+        (lambda: index.add(["5", "6"], ["a", "a"]), "id 2: 'a' repeats id 1"),
         (
-            lambda index: index.add(["5", "6"], ["a", "note-7"]),
+            lambda: index.add(["5", "6"], ["a", "note-7"]),
             "index: the index already contains the id 'note-7'",
         ),
-        (lambda index: index.add(["5", "6"], ["a"]), "1 ids for more sentences"),
-        (lambda index: index.add(["5"], ["a", "b"]), "more ids than the 1 "),
-        (lambda index: index.add(["5"]), "index: the index has ids"),
-        (lambda index: index.add(["5"], ["a\tb"]), r"id 1: 'a\\tb'"),
-        (lambda index: index.add(["5"], [""]), "id 1: ''"),
-        (lambda index: index.add(["5"], [1.5]), "id 1: 1.5"),
-        (lambda index: index.add(["5"], "a"), "ids"),
+        (lambda: index.add(["5", "6"], ["a"]), "1 ids for more sentences"),
+        (lambda: index.add(["5"], ["a", "b"]), "more ids than the 1 "),
+        (lambda: index.add(["5"]), "index: the index has ids"),
+        (lambda: index.add(["5"], ["a\tb"]), r"id 1: 'a\\tb'"),
+        (lambda: index.add(["5"], [""]), "id 1: ''"),
+        (lambda: index.add(["5"], [1.5]), "id 1: 1.5"),
+        (lambda: index.add(["5"], "a"), "ids"),
+        (lambda: index.delete(["note-1", "x"]), "index: the index does not contain the id 'x'"),
+        (lambda: index.delete(["note-1", "note-1"]), "id 2: 'note-1' repeats id 1"),
+        (lambda: index.delete("note-1"), "ids"),
         (
-            lambda index: index.delete(["note-1", "x"]),
+            lambda: index.update(["note-1", "x"], ["5", "6"]),
             "index: the index does not contain the id 'x'",
         ),
-        (lambda index: index.delete(["note-1", "note-1"]), "id 2: 'note-1' repeats id 1"),
-        (lambda index: index.delete("note-1"), "ids"),
-        (
-            lambda index: index.update(["note-1", "x"], ["5", "6"]),
-            "index: the index does not contain the id 'x'",
-        ),
-        (lambda index: index.update(["note-1"], ["5", "6"]), "1 ids for 2 "),
-        (lambda index: index.update(["note-1", "note-2"], ["5", " "]), "id 'note-2': .*empty"),
-        (lambda index: index.update(["note-1", "note-2"], ["5", "x"]), "id 'note-2': .*'x'"),
-    ],
-)
-def test_an_edit_that_is_refused_changes_nothing(index, edit, message):
-    before = {path: path.read_bytes() for path in index.folder.rglob("*") if path.is_file()}
-    with pytest.raises(InputError, match=message):
-        edit(index)
-    assert before == {path: path.read_bytes() for path in index.folder.rglob("*") if path.is_file()}
-    assert content(index) == expected(*range(100))
-
-
-@pytest.mark.parametrize("wrong", [3, None, ["a"], float("nan")])
-def test_a_sentence_that_is_not_a_string_is_named(index, tmp_path, wrong):
-    texts = [SENTENCES[200], wrong]
-    edits = (
-        lambda: index.add(texts, IDS[200:202]),
-        lambda: index.update(IDS[:2], texts),
-        lambda: CorpusIndex.build(tmp_path / "new", texts, ENCODER, plain=True),
-    )
-    for edit in edits:
-        with pytest.raises(InputError, match=r"sentences\[1\] is "):
+        (lambda: index.update(["note-1"], ["5", "6"]), "1 ids for 2 "),
+        (lambda: index.update(["note-1", "note-2"], ["5", " "]), "id 'note-2': .*empty"),
+        (lambda: index.update(["note-1", "note-2"], ["5", "x"]), "id 'note-2': .*'x'"),
+    ]
+    files = contents(index.folder)
+    for edit, message in edits:
+        with pytest.raises(InputError, match=message):
             edit()
-    assert content(index) == expected(*range(100))
+        assert contents(index.folder) == files, message
+    assert text_by_id(index) == expected(*range(100))
+
+
+def test_a_sentence_that_is_not_a_string_is_named(index, tmp_path):
+    for value in (3, None, ["a"], float("nan")):
+        texts = [SENTENCES[200], value]
+        with pytest.raises(InputError, match=r"sentences\[1\] is "):
+            index.add(texts, IDS[200:202])
+        with pytest.raises(InputError, match=r"sentences\[1\] is "):
+            index.update(IDS[:2], texts)
+        with pytest.raises(InputError, match=r"sentences\[1\] is "):
+            CorpusIndex.build(tmp_path / "new", texts, ENCODER, plain=True)
+    assert text_by_id(index) == expected(*range(100))
     assert not (tmp_path / "new").exists()
 
 
-def test_ids_for_an_index_without(tmp_path):
+def test_ids_that_do_not_fit_the_index_or_its_sentences_are_refused(tmp_path):
     index = CorpusIndex.build(tmp_path / "index", SENTENCES[:9], ENCODER, plain=True)
     with pytest.raises(InputError, match="index: the index was built without ids"):
         index.add(SENTENCES[9:10], ["x"])
@@ -331,7 +330,7 @@ def test_ids_for_an_index_without(tmp_path):
     assert len(CorpusIndex.load(tmp_path / "index")) == 9
 
 
-def test_an_index_of_another_model_is_not_edited(index):
+def test_an_index_that_was_rebuilt_with_another_model_is_not_edited(index):
     index.encoder = ENCODER
     CorpusIndex.build(index.folder, SENTENCES[:9], ENCODER.embed, "other", plain=True)
     for edit in (lambda: index.add(["5"], ["x"]), lambda: index.update(["note-1"], ["5"])):
@@ -340,137 +339,138 @@ def test_an_index_of_another_model_is_not_edited(index):
     assert len(CorpusIndex.load(index.folder)) == 9
 
 
-def test_an_open_index_stays_as_it_was(index):
+def test_an_open_index_is_not_changed_by_edits_of_another_handle(index):
     old = CorpusIndex.load(index.folder)
     assert old.is_current()
     index.add(SENTENCES[100:150], IDS[100:150])
     index.delete(IDS[:50])
     index.compact()
-    assert content(old) == expected(*range(100))
+    assert text_by_id(old) == expected(*range(100))
     assert not old.is_current()
     assert index.is_current()
     shutil.rmtree(index.folder)
-    assert content(index) == expected(*range(50, 150))
+    assert text_by_id(index) == expected(*range(50, 150))
     with pytest.raises(InputError, match="index: not an index"):
         index.is_current()
 
 
-def test_two_handles_lose_nothing(index):
-    """Threads with a handle of their own, as processes would have, and one that all share."""
+def test_simultaneous_edits_are_not_lost(index):
+    """Half of the threads share a handle; the others have one each, as processes would."""
 
     def edit(worker):
-        handle = index if worker % 2 else CorpusIndex.load(index.folder)
-        handle._encode = ENCODER.embed
+        if worker % 2:
+            handle = index
+        else:
+            handle = load_with_encoder(index.folder)
         for number in range(100 + 10 * worker, 110 + 10 * worker):
             handle.add([SENTENCES[number]], [IDS[number]])
             handle.delete([IDS[number - 100]])
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(edit, range(4)))
-    assert content(CorpusIndex.load(index.folder)) == expected(*range(40, 140))
+    assert text_by_id(CorpusIndex.load(index.folder)) == expected(*range(40, 140))
 
 
-def edits_of(number):
-    """An edit by its number, and what it makes of the texts by id."""
-    add = expected(*range(100 + number, 103 + number))
-    gone = IDS[number : number + 2]
+def edit_index(folder, edit):
+    index = load_with_encoder(folder)
+    if edit == "add":
+        index.add(SENTENCES[110:113], IDS[110:113])
+    elif edit == "update":
+        index.update(["note-10"], [SENTENCES[310]])
+    elif edit == "delete":
+        index.delete(["note-10", "note-11"])
+    else:
+        index.compact()
 
-    def after_add(texts):
-        return texts | add
 
-    def after_update(texts):
-        return texts | {gone[0]: SENTENCES[300 + number]}
-
-    def after_delete(texts):
-        return {name: text for name, text in texts.items() if name not in gone}
-
-    return (
-        (lambda index: index.add(list(add.values()), list(add)), after_add),
-        (lambda index: index.update(gone[:1], [SENTENCES[300 + number]]), after_update),
-        (lambda index: index.delete(gone), after_delete),
-        (lambda index: index.compact(), lambda texts: texts),
-    )
+def texts_after(edit, texts):
+    """The texts by id that `edit_index` makes of `texts`."""
+    if edit == "add":
+        return texts | expected(110, 111, 112)
+    if edit == "update":
+        return texts | {"note-10": SENTENCES[310]}
+    if edit == "delete":
+        remaining = texts.copy()
+        del remaining["note-10"]
+        del remaining["note-11"]
+        return remaining
+    return texts
 
 
 @pytest.mark.parametrize(
-    "which",
+    "edit",
     [
-        pytest.param(0, id="add", marks=pytest.mark.slow),
-        pytest.param(1, id="update", marks=pytest.mark.slow),
-        pytest.param(2, id="delete"),
-        pytest.param(3, id="compact"),
+        pytest.param("add", marks=pytest.mark.slow),
+        pytest.param("update", marks=pytest.mark.slow),
+        "delete",
+        "compact",
     ],
 )
-def test_a_kill_leaves_the_old_or_the_new_state(index, which):
-    """A kill before each change of a file; a reader that opened the index before keeps it."""
+def test_a_kill_before_any_change_of_a_file_leaves_the_old_or_the_new_state(index, edit):
     index.add(SENTENCES[390:391], IDS[390:391])
     index.delete(IDS[99:100])
-    edit, after = edits_of(10)[which]
-    texts = content(index)
+    old = text_by_id(index)
+    new = texts_after(edit, old)
     pristine = shutil.copytree(index.folder, index.folder.with_name("pristine"))
     reader = CorpusIndex.load(index.folder)
-    seen = set()
-
-    def load():
-        handle = CorpusIndex.load(index.folder)
-        handle._encode = ENCODER.embed
-        return handle
-
-    for _ in kills.every_kill(lambda: edit(load())):
-        found = content(CorpusIndex.load(index.folder))
-        assert found in (texts, after(texts))
-        seen.add(found == texts)
-        assert content(reader) == texts
-        # The next edit works, and leaves no rest.
-        handle = load()
+    states = []
+    for _ in kills.every_kill(lambda: edit_index(index.folder, edit)):
+        state = text_by_id(CorpusIndex.load(index.folder))
+        states.append(state)
+        # A reader that opened the index before still has its files.
+        assert text_by_id(reader) == old
+        # The next edit works, and removes files that the index does not list.
+        handle = load_with_encoder(index.folder)
         handle.add([SENTENCES[200]], [IDS[200]])
-        assert content(handle) == found | expected(200)
+        assert text_by_id(handle) == state | expected(200)
         listed = {segment["folder"] for segment in handle.config["segments"]}
         if handle.config["deleted"]:
             listed.add(handle.config["deleted"]["file"])
-        there = {path.name for path in index.folder.iterdir()}
-        assert {name for name in there if name.startswith(("segment", "deleted"))} <= listed
+        for path in index.folder.iterdir():
+            if path.name.startswith(("segment", "deleted")):
+                assert path.name in listed
         shutil.rmtree(index.folder)
         shutil.copytree(pristine, index.folder)
-    assert seen == ({True} if after(texts) == texts else {False, True})
+    assert old in states
+    assert new in states
+    for state in states:
+        assert state in (old, new)
 
 
 @pytest.mark.parametrize("failure", [OSError(errno.EIO, "no"), KeyboardInterrupt()], ids=repr)
-@pytest.mark.parametrize("which", range(4), ids=["add", "update", "delete", "compact"])
-def test_a_flush_that_fails_leaves_the_old_or_the_new_state(index, which, failure, monkeypatch):
+@pytest.mark.parametrize("edit", ["add", "update", "delete", "compact"])
+def test_a_flush_that_fails_leaves_the_old_or_the_new_state(index, edit, failure, monkeypatch):
     index.delete(IDS[99:100])
-    edit, after = edits_of(10)[which]
-    texts = content(index)
+    old = text_by_id(index)
+    new = texts_after(edit, old)
     pristine = shutil.copytree(index.folder, index.folder.with_name("pristine"))
-    for failing in itertools.count(1):
+    for failing_call in itertools.count(1):
         calls = itertools.count(1)
 
-        def fsync(descriptor, calls=calls, failing=failing):
-            if next(calls) == failing:
+        def fsync(descriptor, calls=calls, failing_call=failing_call):
+            if next(calls) == failing_call:
                 raise failure
 
         with monkeypatch.context() as patch:
             patch.setattr(os, "fsync", fsync)
-            handle = CorpusIndex.load(index.folder)
-            handle._encode = ENCODER.embed
             error = None
             try:
-                edit(handle)
+                edit_index(index.folder, edit)
             except (OSError, KeyboardInterrupt) as raised:
                 error = raised
-        found = content(CorpusIndex.load(index.folder))
+        state = text_by_id(CorpusIndex.load(index.folder))
         if error is None:
-            assert found == after(texts)
+            assert state == new
         elif isinstance(error, OSError):
-            assert found == texts
-            assert error.filename, "the line of the command names a path"
+            assert state == old
+            assert error.filename, "the message of the command names a path"
         else:
-            assert found in (texts, after(texts))
-        if next(calls) <= failing:
+            assert state in (old, new)
+        if next(calls) <= failing_call:
             break
         shutil.rmtree(index.folder)
         shutil.copytree(pristine, index.folder)
-    assert failing > 3
+    assert failing_call > 3
 
 
 # Entry of a segment in index.json.
@@ -486,9 +486,10 @@ SEGMENT = {
 }
 
 
-@pytest.mark.parametrize(
-    "field",
-    [
+def test_an_index_json_with_an_invalid_field_is_refused(index):
+    path = index.folder / "index.json"
+    config = parse_json(path.read_text())
+    for field in (
         {"segments": 3},
         {"segments": [{}]},
         {"segments": [{**SEGMENT, "folder": "../x"}]},
@@ -503,17 +504,13 @@ SEGMENT = {
         {"next": None},
         {"plain": "unknown"},
         {"plain": False},
-    ],
-    ids=str,
-)
-def test_a_description_that_is_wrong(index, field):
-    path = index.folder / "index.json"
-    path.write_text(json.dumps(parse_json(path.read_text()) | field))
-    with pytest.raises(InputError, match="index"):
-        CorpusIndex.load(index.folder)
+    ):
+        path.write_text(json.dumps(config | field))
+        with pytest.raises(InputError, match="index"):
+            CorpusIndex.load(index.folder)
 
 
-def test_a_copy_is_hashed_until_it_is_edited(index, tmp_path, monkeypatch):
+def test_an_edit_of_a_copied_index_hashes_its_files_for_the_last_time(index, tmp_path, monkeypatch):
     copy = CorpusIndex.load(shutil.copytree(index.folder, tmp_path / "copy"))
     copy.add(SENTENCES[100:101], IDS[100:101], ENCODER)
 
@@ -521,18 +518,18 @@ def test_a_copy_is_hashed_until_it_is_edited(index, tmp_path, monkeypatch):
         raise AssertionError(file.name)
 
     monkeypatch.setattr("fairseq_lxsr.search.segment_files.sha256", hash_file)
-    assert content(CorpusIndex.load(copy.folder)) == expected(*range(101))
+    assert text_by_id(CorpusIndex.load(copy.folder)) == expected(*range(101))
 
 
-def test_descriptors_do_not_grow(index):
+def test_an_open_index_has_no_open_files(index):
     index.add(SENTENCES[100:110], IDS[100:110])
     before = len(os.listdir("/dev/fd"))
     opened = [CorpusIndex.load(index.folder) for _ in range(50)]
     assert len(os.listdir("/dev/fd")) == before
-    assert content(opened[-1]) == expected(*range(110))
+    assert text_by_id(opened[-1]) == expected(*range(110))
 
 
-def test_random_edits_are_those_of_a_dict(tmp_path):
+def test_random_edits_give_the_documents_of_a_dict_with_the_same_edits(tmp_path):
     rng = random.Random(3)
     texts = expected(*range(20))
     index = CorpusIndex.build(
@@ -561,12 +558,12 @@ def test_random_edits_are_those_of_a_dict(tmp_path):
                 index.compact()
         assert len(index) == len(texts)
     for opened in open_twice(index):
-        assert content(opened) == texts
+        assert text_by_id(opened) == texts
 
 
 @pytest.fixture
 def _rows_are_words(monkeypatch):
-    """A splitter of documents into words, and one row more for the whole."""
+    """A document has a row for its whole text and one for each word."""
 
     def split(text):
         spans = [(0, len(text))]
@@ -580,8 +577,8 @@ def _rows_are_words(monkeypatch):
 
 
 @pytest.mark.usefixtures("_rows_are_words")
-def test_a_document_of_several_rows(tmp_path):
-    """Rows without a known word are left out; edits keep the rows of each document together."""
+def test_edits_keep_the_rows_of_each_document_together(tmp_path):
+    """Rows without a known word are left out."""
     texts = [f"ñ {number} ñ {number + 200}" for number in range(50)]
     settings = IndexSettings("model")
     write_index_folder(tmp_path / "index", texts, ENCODER.embed, settings, ids=IDS[:50])
@@ -590,8 +587,8 @@ def test_a_document_of_several_rows(tmp_path):
     index.add(["7 ñ 300", "ñ"], ["new", "none"])
     index.delete(IDS[10:12])
     index.update(["note-3"], ["301 ñ"])
-    for compacted in (False, True):
-        if compacted:
+    for is_compact in (False, True):
+        if is_compact:
             index.compact()
         assert len(index) == 49
         stored = IndexFolder.open(tmp_path / "index")
@@ -601,17 +598,17 @@ def test_a_document_of_several_rows(tmp_path):
         ids = stored.ids(np.unique(documents))
         assert [ids[number] for number in documents[:3, 0].tolist()] == ["note-5", "new", "note-3"]
         assert sentences[int(documents[0, 0])][1] == texts[5]
-        found = []
+        texts_of_rows = []
         for row, document in zip(rows[:3, 0].tolist(), documents[:3, 0].tolist(), strict=True):
-            ((start, stop),) = stored.spans(np.array([row])).tolist()
-            found.append(sentences[document][1].encode()[start:stop].decode())
-        assert found[:2] == ["205", "300"]
-        assert found[2] in ("301", "301 ñ")
+            [(start, stop)] = stored.spans(np.array([row])).tolist()
+            texts_of_rows.append(sentences[document][1].encode()[start:stop].decode())
+        assert texts_of_rows[:2] == ["205", "300"]
+        assert texts_of_rows[2] in ("301", "301 ñ")
         assert ids[int(documents[3, 0])] not in ("note-10", "note-11")
 
 
 @pytest.mark.slow
-def test_kills_at_random_moments_with_a_reader(tmp_path):
+def test_kills_at_random_moments_damage_no_index_and_disturb_no_reader(tmp_path):
     report = kill_index_at_random.kill_edits(tmp_path / "index", kills=15, readers=1)
     assert report["kills"] == 15
     assert report["reads"] > 0
@@ -666,25 +663,32 @@ def sketched(request, tmp_path_factory):
     return index, without_sketch(index, path / "old")
 
 
-@pytest.mark.parametrize("k", [1, 10, 100, 1000])
+def random_rows(share):
+    """A mask of rows that a search may return; None for all rows."""
+    if share == 1:
+        return None
+    return np.random.default_rng(2).random(MANY) < share
+
+
 @pytest.mark.parametrize("share", [1, 0.99, 0.6, 0.1, 0.002])
-def test_a_sketch_finds_what_a_comparison_with_all_rows_finds(sketched, k, share):
-    index, earlier = sketched
-    allowed = np.random.default_rng(2).random(MANY) < share if share < 1 else None
+def test_a_sketch_finds_the_neighbours_of_a_comparison_with_all_rows(sketched, share):
+    index, index_without_sketch = sketched
+    allowed = random_rows(share)
     queries = MANY_VECTORS[::30] + 0.01
-    cosines, rows = neighbours(index, queries, k, allowed=allowed)
-    expected_cosines, _ = neighbours(earlier, queries, k, allowed=allowed)
-    assert np.isclose(cosines, expected_cosines, atol=1e-6).mean() > 0.999
-    if allowed is not None:
-        assert allowed[rows[rows >= 0]].all()
-        assert ((rows >= 0).sum(axis=1) == min(k, allowed.sum())).all()
-    for rows_of_query in rows:
-        known = rows_of_query[rows_of_query >= 0]
-        assert len(set(known)) == len(known)
+    for k in (1, 10, 100, 1000):
+        cosines, rows = neighbours(index, queries, k, allowed=allowed)
+        expected_cosines, _ = neighbours(index_without_sketch, queries, k, allowed=allowed)
+        assert np.isclose(cosines, expected_cosines, atol=1e-6).mean() > 0.999
+        if allowed is not None:
+            assert allowed[rows[rows >= 0]].all()
+            assert ((rows >= 0).sum(axis=1) == min(k, allowed.sum())).all()
+        for rows_of_query in rows:
+            valid_rows = rows_of_query[rows_of_query >= 0]
+            assert len(set(valid_rows)) == len(valid_rows)
 
 
-def test_the_nearest_of_a_sketch_are_the_nearest(sketched):
-    """By cosines in float64, up to the rounding of int8."""
+def test_the_ten_neighbours_of_a_sketch_have_the_largest_cosines(sketched):
+    """Cosines in float64; the tolerance is the rounding of int8."""
     units = MANY_VECTORS.astype(np.float64)
     units /= np.linalg.norm(units, axis=1, keepdims=True)
     queries = units[::30]
@@ -702,10 +706,9 @@ def test_equal_rows_of_a_sketch_keep_their_order(sketched):
 
 
 @pytest.mark.parametrize("share", [1, 0.9])
-def test_queries_of_a_sketch_are_searched_in_blocks(sketched, monkeypatch, share):
-    """A block limits the memory, and changes no result."""
+def test_the_number_of_queries_at_once_changes_no_neighbours(sketched, monkeypatch, share):
     index, _ = sketched
-    allowed = np.random.default_rng(2).random(MANY) < share if share < 1 else None
+    allowed = random_rows(share)
     queries = MANY_VECTORS[::300]
     cosines, rows = neighbours(index, queries, 5, allowed=allowed)
     monkeypatch.setattr(segment_vectors, "QUERIES_AT_ONCE", 3)
@@ -716,15 +719,15 @@ def test_queries_of_a_sketch_are_searched_in_blocks(sketched, monkeypatch, share
         neighbours(index, queries[:0], 5, allowed=allowed)
 
 
-def test_a_query_close_to_rows_that_are_not_allowed(sketched):
-    """Half of the rows is allowed, and none of those that the sketch finds first."""
-    index, earlier = sketched
+def test_a_sketch_finds_allowed_rows_behind_many_nearer_ones(sketched):
+    index, index_without_sketch = sketched
     query = MANY_VECTORS[:1]
+    _, nearest_half = neighbours(index_without_sketch, query, 1400)
     allowed = np.ones(MANY, dtype=bool)
-    allowed[neighbours(earlier, query, 1400)[1][0]] = False
+    allowed[nearest_half[0]] = False
     cosines, rows = neighbours(index, query, 5, allowed=allowed)
-    expected_cosines, expected = neighbours(earlier, query, 5, allowed=allowed)
-    assert set(rows[0]) == set(expected[0])
+    expected_cosines, expected_rows = neighbours(index_without_sketch, query, 5, allowed=allowed)
+    assert set(rows[0]) == set(expected_rows[0])
     np.testing.assert_array_equal(cosines, expected_cosines)
 
 
@@ -743,7 +746,7 @@ def test_an_index_with_a_sketch_is_edited(tmp_path):
     assert len(index) == 2899
 
 
-def test_kinds_and_sizes_without_a_sketch(tmp_path):
+def test_flat_small_and_narrow_indexes_have_no_sketch(tmp_path):
     pytest.importorskip("faiss")
     for kind, count in (("flat", MANY), ("int8", 2000)):
         index = build_many(tmp_path / kind, kind, count)

@@ -30,7 +30,7 @@ def folder(tmp_path):
 
 
 def test_blocks_of_any_size_write_the_same_index(tmp_path):
-    """The last sentence of a block, empty lines across blocks, and the number of lines."""
+    # The blocks end at empty lines and at sentences.
     lines = ["", SENTENCES[0], " \u200b", *SENTENCES[1:], "", ""]
     for block_rows in (1, 64, len(lines)):
         folder = tmp_path / str(block_rows)
@@ -48,28 +48,28 @@ def test_blocks_of_any_size_write_the_same_index(tmp_path):
             assert (folder / "segment-0" / name).read_bytes() == (first / name).read_bytes()
 
 
-def test_an_index_that_a_kill_left_under_its_hidden_name_is_found(folder):
+def test_an_index_that_a_kill_left_under_a_temporary_name_is_loaded(folder):
     folder.rename(folder.with_name(".index.machine.7.x.old"))
     assert len(CorpusIndex.load(folder)) == len(SENTENCES)
 
 
-def broken(sentences):
+def fail(sentences):
     raise RuntimeError("power cut")
 
 
-def nothing(sentences):
+def zeros(sentences):
     return np.zeros((len(sentences), 16))
 
 
 @pytest.mark.parametrize(
     ("sentences", "encode", "error", "message"),
     [
-        (SENTENCES, broken, RuntimeError, "power cut"),
+        (SENTENCES, fail, RuntimeError, "power cut"),
         (["", " \ufeff"], encode, InputError, "no text"),
-        (SENTENCES, nothing, InputError, "line 1: .*'número 0 …'"),
+        (SENTENCES, zeros, InputError, "line 1: .*'número 0 …'"),
     ],
 )
-def test_nothing_half_built_is_left(tmp_path, sentences, encode, error, message):
+def test_a_failed_build_leaves_no_files(tmp_path, sentences, encode, error, message):
     with pytest.raises(error, match=message):
         CorpusIndex.build(tmp_path / "index", sentences, encode, "model", plain=True)
     assert list(tmp_path.iterdir()) == []
@@ -98,77 +98,79 @@ def test_a_changed_folder_is_refused(folder, file, content, message):
         CorpusIndex.load(folder)
 
 
-def test_untouched_files_are_not_hashed_again(folder, tmp_path, monkeypatch):
-    """A copy is hashed; so is a file of the same size and the same time of change of its
-    content.
-    """
-    built, hashed = folder, []
-    monkeypatch.setattr(
-        "fairseq_lxsr.search.segment_files.sha256",
-        lambda path: hashed.append(path.name) or sha256(path),
-    )
-    CorpusIndex.load(built)
-    assert hashed == []
-    CorpusIndex.load(shutil.copytree(built, tmp_path / "copy"))
-    assert len(hashed) == 4
-    path = built / "segment-0" / "index.faiss"
-    before, content = path.stat(), path.read_bytes()
-    path.write_bytes(content[:-1] + b"\x00")
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+def test_only_unchanged_files_are_not_hashed_again(folder, tmp_path, monkeypatch):
+    hashed_files = []
+
+    def counting_sha256(path):
+        hashed_files.append(path.name)
+        return sha256(path)
+
+    monkeypatch.setattr("fairseq_lxsr.search.segment_files.sha256", counting_sha256)
+    CorpusIndex.load(folder)
+    assert hashed_files == []
+
+    CorpusIndex.load(shutil.copytree(folder, tmp_path / "copy"))
+    assert len(hashed_files) == 4
+
+    # A file is also hashed if its size and time of modification are unchanged.
+    path = folder / "segment-0" / "index.faiss"
+    status = path.stat()
+    path.write_bytes(path.read_bytes()[:-1] + b"\x00")
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     with pytest.raises(InputError, match=r"index\.faiss: "):
-        CorpusIndex.load(built)
+        CorpusIndex.load(folder)
 
 
 @pytest.mark.parametrize("kind", ["flat", "int8"])
-def test_an_index_that_is_built_again_while_it_is_open_stays_as_it_was(tmp_path, kind):
+def test_an_open_index_is_not_changed_by_a_new_build_or_a_deletion(tmp_path, kind):
     index = CorpusIndex.build(tmp_path / "index", SENTENCES, encode, "model", kind, plain=True)
     CorpusIndex.build(tmp_path / "index", SENTENCES[:60:-1], encode, "model", kind, plain=True)
-    assert [
-        hit.sentence for row in index.search(SENTENCES[7:9], encode, k=1) for hit in row
-    ] == SENTENCES[7:9]
+    hits = index.search(SENTENCES[7:9], encode, k=1)
+    assert [row[0].sentence for row in hits] == SENTENCES[7:9]
     shutil.rmtree(tmp_path / "index")
     assert index.search(SENTENCES[3:4], encode, k=1)[0][0].sentence == SENTENCES[3]
 
 
-@pytest.mark.parametrize("opened", range(5))
-def test_an_index_that_is_built_again_while_it_is_loaded_is_one_of_both(
-    tmp_path, monkeypatch, opened
-):
-    """It is replaced before the file of this number is opened."""
-    CorpusIndex.build(tmp_path / "index", SENTENCES, encode, "model", plain=True)
-    names = []
+def test_an_index_that_is_replaced_while_it_is_loaded_has_files_of_one_build(tmp_path, monkeypatch):
+    folder = tmp_path / "index"
+    opened_files = []
+    replaced_file = 0
 
     def replace_then_open(path):
-        names.append(path.name)
-        if len(names) == opened + 1:
+        opened_files.append(path.name)
+        if len(opened_files) == replaced_file + 1:
             for module in ("index_config", "segment_files"):
                 monkeypatch.setattr(f"fairseq_lxsr.search.{module}.open_file", open_file)
-            CorpusIndex.build(tmp_path / "index", SENTENCES[:60:-1], encode, "model", plain=True)
+            CorpusIndex.build(folder, SENTENCES[:60:-1], encode, "model", plain=True)
         return open_file(path)
 
-    for module in ("index_config", "segment_files"):
-        monkeypatch.setattr(f"fairseq_lxsr.search.{module}.open_file", replace_then_open)
-    index = CorpusIndex.load(tmp_path / "index")
-    assert len(names) == opened + 1
-    assert [
-        index.search([text], encode, k=1)[0][0].sentence for text in SENTENCES[70:80]
-    ] == SENTENCES[70:80]
+    for replaced_file in range(5):
+        CorpusIndex.build(folder, SENTENCES, encode, "model", plain=True)
+        opened_files = []
+        for module in ("index_config", "segment_files"):
+            monkeypatch.setattr(f"fairseq_lxsr.search.{module}.open_file", replace_then_open)
+        index = CorpusIndex.load(folder)
+        assert len(opened_files) == replaced_file + 1
+        hits = index.search(SENTENCES[70:80], encode, k=1)
+        assert [row[0].sentence for row in hits] == SENTENCES[70:80]
 
 
-@pytest.mark.parametrize("name", ["index.faiss", "sentences.txt", "offsets.npy", "lines.npy"])
-def test_an_open_index_whose_files_are_overwritten_is_refused(folder, tmp_path, name):
-    CorpusIndex.build(tmp_path / "new", ["", *SENTENCES[::-1]], encode, "model", plain=True)
-    index = CorpusIndex.load(folder)
-    # The file that is open is written, not replaced.
-    shutil.copyfile(tmp_path / "new" / "segment-0" / name, folder / "segment-0" / name)
-    with pytest.raises(InputError, match=rf"{name} was overwritten"):
-        index.search(SENTENCES[:1], encode, k=1)
-    with pytest.raises(InputError, match=name):
-        CorpusIndex.load(folder)
+def test_an_open_index_whose_files_are_overwritten_is_refused(tmp_path):
+    new = CorpusIndex.build(tmp_path / "new", ["", *SENTENCES[::-1]], encode, "model", plain=True)
+    for name in ("index.faiss", "sentences.txt", "offsets.npy", "lines.npy"):
+        folder = tmp_path / f"index-{name}"
+        CorpusIndex.build(folder, SENTENCES, encode, "model", plain=True)
+        index = CorpusIndex.load(folder)
+        # The open file itself is overwritten, not replaced.
+        shutil.copyfile(new.folder / "segment-0" / name, folder / "segment-0" / name)
+        with pytest.raises(InputError, match=rf"{name} was overwritten"):
+            index.search(SENTENCES[:1], encode, k=1)
+        with pytest.raises(InputError, match=name):
+            CorpusIndex.load(folder)
 
 
 @pytest.mark.parametrize("name", ["segment-0/index.faiss", "segment-0/lines.npy", "index.json"])
-def test_a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(folder, name):
+def test_a_named_pipe_instead_of_a_file_is_refused_without_waiting(folder, name):
     (folder / name).unlink()
     os.mkfifo(folder / name)
     with pytest.raises(InputError, match=f"{name} is a pipe|not an index, .*index.json"):

@@ -14,7 +14,7 @@ VALUES = np.array([[0.5, 0.1, 0.9, 0.3], [-0.2, 0.4, -0.6, 0.0]])
 # -- by hand
 
 
-def test_largest_value_of_each_language():
+def test_the_largest_value_of_each_language():
     groups = LanguageGroups(np.array([22, 17, 22, 17]))
     assert len(groups) == 2
     assert groups.numbers.tolist() == [1, 0, 1, 0]
@@ -23,7 +23,7 @@ def test_largest_value_of_each_language():
     assert groups.largest(VALUES[0]).tolist() == [0.3, 0.9]
 
 
-def test_means_of_each_language():
+def test_the_mean_of_each_language_is_drawn_towards_the_mean_of_all():
     groups = LanguageGroups(np.array([5, 3, 5, 5]))
     np.testing.assert_allclose(groups.means(VALUES[0], prior=0), [0.1, 1.7 / 3])
     # The mean of all, 0.45, counts as two candidates.

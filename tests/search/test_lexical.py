@@ -33,7 +33,7 @@ from fairseq_lxsr.text.folding import DIGITS_END
         ("...", []),
     ],
 )
-def test_words(text, terms):
+def test_words_of_many_scripts(text, terms):
     assert words(text) == terms
 
 
@@ -58,12 +58,10 @@ def test_words_with_digits_are_kept_whole():
     assert prefixes("Order 10432977, part X-4417b2") == ["order", "10432977", "part", "x", "4417b2"]
 
 
-def test_accents_may_be_left_out_on_either_side():
-    index = LexicalIndex(
-        [Postings.build(["trắng như tuyết", "trang mười", "ngựa"], prefixes, accentless_terms)],
-        prefixes,
-        query_forms,
-    )
+def test_accents_may_be_left_out_in_queries_and_in_documents():
+    documents = ["trắng như tuyết", "trang mười", "ngựa"]
+    postings = Postings.build(documents, prefixes, accentless_terms)
+    index = LexicalIndex([postings], prefixes, query_forms)
     assert index.nearest("trắng", k=3).documents.tolist() == [0, 1]
     assert index.nearest("trang", k=3).documents.tolist() == [1, 0]
     assert index.nearest("tuyet", k=3).documents.tolist() == [0]
@@ -75,8 +73,8 @@ def test_terms_without_accents_do_not_make_a_document_longer():
 
 
 def test_digits_of_all_scripts_lie_in_the_first_two_planes():
-    later = map(chr, range(DIGITS_END, sys.maxunicode + 1))
-    assert not any(character.isdecimal() for character in later)
+    for code in range(DIGITS_END, sys.maxunicode + 1):
+        assert not chr(code).isdecimal()
 
 
 def test_prefixes_join_forms_of_a_word():
@@ -103,19 +101,20 @@ def test_passages_with_more_of_the_words_are_first():
 def test_shares_are_weights_of_terms():
     """The terms of a query that no document has count like terms of a single document."""
     index = lexical_index(["a b", "a c", "d"])
-    weights = {
-        frequency: math.log(1 + (3 - frequency + 0.5) / (frequency + 0.5))
-        for frequency in (0, 1, 2)
-    }
+
+    def weight(frequency):
+        return math.log(1 + (3 - frequency + 0.5) / (frequency + 0.5))
+
+    # "a" is in two documents, "b" in one, "x" in none.
+    total = weight(2) + weight(1) + weight(0)
     matches = index.nearest("a b x", k=3)
-    total = weights[0] + weights[1] + weights[2]
-    shares = [(weights[1] + weights[2]) / total, weights[2] / total]
     assert matches.documents.tolist() == [0, 1]
+    shares = [(weight(2) + weight(1)) / total, weight(2) / total]
     np.testing.assert_allclose(matches.shares, shares, rtol=1e-6)
     assert index.nearest("d d", k=1).shares.tolist() == [1]
 
 
-def test_the_library_scores_alike():
+def test_scores_are_those_of_the_library_bm25s():
     bm25s = pytest.importorskip("bm25s")
     passages = ["a b c", "a a b", "c d", "e f g a"]
     reference = bm25s.BM25()
@@ -127,7 +126,7 @@ def test_the_library_scores_alike():
     assert matches.scores[0] == pytest.approx(expected.max())
 
 
-def test_a_collection_without_words():
+def test_a_collection_without_words_has_no_matches():
     assert len(lexical_index(["", "!"]).nearest("a", k=2).documents) == 0
 
 
@@ -165,12 +164,12 @@ def test_labels_of_one_language_change_no_score():
 def test_a_word_has_the_weight_that_it_has_in_its_language(monkeypatch):
     """A frequent word of one language is rare in a collection of several languages."""
     english = [f"the word{number}" for number in range(40)]
-    others = [f"autre{number} mot" for number in range(360)]
+    french = [f"autre{number} mot" for number in range(360)]
     languages = np.repeat([3, 8], [40, 360])
-    alone = lexical_index(english).nearest("the", k=1).scores[0]
-    postings = [Postings.build([*english, *others])]
+    english_only = lexical_index(english).nearest("the", k=1).scores[0]
+    postings = [Postings.build([*english, *french])]
     unlabelled = LexicalIndex(postings).nearest("the", k=1).scores[0]
-    assert unlabelled > 20 * alone
+    assert unlabelled > 20 * english_only
     labelled = LexicalIndex(postings, languages=languages).nearest("the", k=1).scores[0]
     # The share of "the" among 40 English documents and 5 average ones.
     share = (40 + FEW_DOCUMENTS * 0.1) / (40 + FEW_DOCUMENTS)
@@ -180,20 +179,20 @@ def test_a_word_has_the_weight_that_it_has_in_its_language(monkeypatch):
     assert labelled < unlabelled / 10
     monkeypatch.setattr(lexical, "FEW_DOCUMENTS", 1e-9)
     exact = LexicalIndex(postings, languages=languages).nearest("the", k=1).scores[0]
-    assert exact == pytest.approx(alone, abs=0.01)
+    assert exact == pytest.approx(english_only, abs=0.01)
 
 
 def test_a_rare_word_of_a_mixed_collection_stays_rare():
     english = ["the zzyzx", *(f"the word{number}" for number in range(39))]
-    others = [f"autre{number} mot" for number in range(360)]
+    french = [f"autre{number} mot" for number in range(360)]
     languages = np.repeat([3, 8], [40, 360])
-    index = LexicalIndex([Postings.build([*english, *others])], languages=languages)
+    index = LexicalIndex([Postings.build([*english, *french])], languages=languages)
     matches = index.nearest("the zzyzx", k=2)
     assert matches.documents[0] == 0
     assert matches.scores[0] > 5 * matches.scores[1]
 
 
-def test_saved_postings_are_those_that_were_built(tmp_path):
+def test_postings_are_saved_and_loaded(tmp_path):
     postings = Postings.build(["b a a", "a c", ""])
     postings.save(tmp_path)
     opened = Postings(*(np.load(tmp_path / name) for name in LEXICAL_FILES))

@@ -14,21 +14,24 @@ from fairseq_lxsr.search import (
 
 VECTORS = np.random.default_rng(0).standard_normal((2, 30, 8)).astype(np.float32)
 VECTORS[1] += 2 * VECTORS[0]  # translations are near
-# a pair that occurs three times
-PAIRS = [(f"s {n}", f"t {n}", f"line {n}") for n in [*range(30), 3, 3]]
+PAIRS = [(f"s {number}", f"t {number}", f"line {number}") for number in range(30)]
+# This pair occurs three times.
+PAIRS += [PAIRS[3], PAIRS[3]]
 
 
 class Numbers:
-    """Sentences are the numbers of their vectors; `empty` has none."""
+    """An encoder of sentences such as `s 3`; `empty` stands for a sentence without a known word."""
 
-    fingerprint, width = "numbers", 8
+    fingerprint = "numbers"
+    width = 8
 
     def embed(self, text, counts=None):
-        rows = [
-            np.zeros(8) if "empty" in line else VECTORS["st".index(line[0]), int(line[2:])]
-            for line in text
-        ]
-        return np.array(rows, np.float32).reshape(-1, 8)
+        rows = np.zeros((len(text), 8), np.float32)
+        for row, line in enumerate(text):
+            if line != "empty":
+                side, number = line.split()
+                rows[row] = VECTORS["st".index(side), int(number)]
+        return rows
 
 
 def cosines():
@@ -39,18 +42,23 @@ def cosines():
 def margins(margin: str, k: int) -> np.ndarray:
     table = cosines()
     mean = (np.sort(table)[:, -k:].mean(1) + np.sort(table.T)[:, -k:].mean(1)) / 2
-    own = table.diagonal()
-    scores = {"ratio": own / mean, "distance": own - mean, "absolute": own}[margin]
+    cosine = table.diagonal()
+    scores = {"ratio": cosine / mean, "distance": cosine - mean, "absolute": cosine}[margin]
     return scores[[int(source[2:]) for source, *_ in PAIRS]]
 
 
 def collect(scored):
-    blocks, scores = zip(*scored, strict=True)
-    return [pair for block in blocks for pair in block], np.concatenate(scores)
+    """All pairs and scores of an iterator over blocks."""
+    pairs = []
+    scores = []
+    for block, scores_of_block in scored:
+        pairs += block
+        scores.append(scores_of_block)
+    return pairs, np.concatenate(scores)
 
 
 @pytest.mark.parametrize("margin", ["ratio", "distance", "absolute"])
-def test_among_themselves(margin, monkeypatch):
+def test_scores_of_pairs_among_themselves_are_the_formula(margin, monkeypatch):
     monkeypatch.setattr("fairseq_lxsr.search.pairs.PAIR_BLOCK", 7)
     monkeypatch.setattr("fairseq_lxsr.search.pairs.SEARCH_ROWS", 11)
     pairs, scores = collect(
@@ -60,24 +68,24 @@ def test_among_themselves(margin, monkeypatch):
     np.testing.assert_allclose(scores, margins(margin, 3), rtol=1e-5, atol=1e-6)
 
 
-def test_against_indexes_of_the_same_text(tmp_path):
-    """The neighbours are the same sentences, so the margins are."""
-    encode = Numbers().embed
-    indexes = tuple(
-        CorpusIndex.build(
-            tmp_path / side, [f"{side} {n}" for n in range(30)], encode, "numbers", plain=True
-        )
-        for side in "st"
-    )
+def test_scores_against_indexes_of_the_same_text_are_those_among_themselves(tmp_path):
+    indexes = []
+    for side in "st":
+        sentences = [f"{side} {number}" for number in range(30)]
+        path = tmp_path / side
+        indexes.append(CorpusIndex.build(path, sentences, Numbers().embed, "numbers", plain=True))
     _, scores = collect(
-        score_pairs(PAIRS, PairEncoder(Numbers()), PairScoring("ratio", 3), indexes)
+        score_pairs(PAIRS, PairEncoder(Numbers()), PairScoring("ratio", 3), tuple(indexes))
     )
     np.testing.assert_allclose(scores, margins("ratio", 3), rtol=1e-5)
 
 
-def test_too_few_neighbours_and_an_index_of_another_model(tmp_path):
+def test_fewer_pairs_than_neighbours_are_refused():
     with pytest.raises(InputError, match=r"k is 4; .*2"):
         next(score_pairs_among_themselves(lambda: PAIRS[:2], PairEncoder(Numbers())))
+
+
+def test_an_index_of_another_model_is_refused(tmp_path):
     index = CorpusIndex.build(
         tmp_path / "index", ["s 1", "s 2"], Numbers().embed, "another", plain=True
     )
@@ -105,35 +113,34 @@ def test_margins_need_one_vector_for_each_sentence(tmp_path):
             next(score_pairs(PAIRS, PairEncoder(Numbers()), PairScoring("ratio", 1), indexes))
 
 
-@pytest.mark.parametrize("among", [False, True])
-def test_empty_sides_score_nothing(among):
-    encode, pairs = PairEncoder(Numbers()), [*PAIRS[:5], ("empty", "t 1", ""), ("s 1", "empty", "")]
-    themselves = score_pairs_among_themselves(lambda: pairs, encode, PairScoring("ratio", 2))
-    _, scores = collect(themselves if among else score_pairs(pairs, encode))
-    assert (scores[5:] == 0).all()
-    assert (scores[:5] > 0).all()
-    assert encode.unknown_pairs == 2
+def test_pairs_with_a_side_without_a_known_word_score_zero_and_are_counted():
+    pairs = [*PAIRS[:5], ("empty", "t 1", ""), ("s 1", "empty", "")]
+    for is_among_themselves in (False, True):
+        encode = PairEncoder(Numbers())
+        if is_among_themselves:
+            scored = score_pairs_among_themselves(lambda: pairs, encode, PairScoring("ratio", 2))
+        else:
+            scored = score_pairs(pairs, encode)
+        _, scores = collect(scored)
+        assert (scores[5:] == 0).all()
+        assert (scores[:5] > 0).all()
+        assert encode.unknown_pairs == 2
 
 
-@pytest.mark.parametrize("among", [False, True])
-def test_sides_of_two_widths_are_refused(among):
+def test_sides_of_two_widths_are_refused():
     class ByLanguage(Numbers):
         def embed(self, text, counts=None):
-            return super().embed(text)[:, : 5 if text.language == "fr" else 8]
+            width = 5 if text.language == "fr" else 8
+            return super().embed(text)[:, :width]
 
     encode = PairEncoder(ByLanguage(), ("en", "fr"))
-    message = (
-        r"queries\b.*\b8\b.*candidates\b.*\b5\b" if among else r"sources\b.*\b8\b.*targets\b.*\b5\b"
-    )
-    with pytest.raises(InputError, match=message):
-        next(
-            score_pairs_among_themselves(lambda: PAIRS, encode)
-            if among
-            else score_pairs(PAIRS, encode)
-        )
+    with pytest.raises(InputError, match=r"sources\b.*\b8\b.*targets\b.*\b5\b"):
+        next(score_pairs(PAIRS, encode))
+    with pytest.raises(InputError, match=r"queries\b.*\b8\b.*candidates\b.*\b5\b"):
+        next(score_pairs_among_themselves(lambda: PAIRS, encode))
 
 
-@pytest.mark.parametrize("margin", ["ratio", "distance"])
-def test_a_margin_needs_indexes(margin):
-    with pytest.raises(InputError, match=margin):
-        next(score_pairs(PAIRS, PairEncoder(Numbers()), PairScoring(margin)))
+def test_a_margin_without_indexes_is_refused():
+    for margin in ("ratio", "distance"):
+        with pytest.raises(InputError, match=margin):
+            next(score_pairs(PAIRS, PairEncoder(Numbers()), PairScoring(margin)))

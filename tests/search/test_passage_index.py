@@ -57,7 +57,7 @@ def index(encoder, tmp_path_factory):
     ("text", "sentences"),
     [
         ("", []),
-        ("One short.", ["One short."]),
+        ("A short sentence.", ["A short sentence."]),
         (
             "The dog sleeps in the red house. Where does the black cat sleep now? Nobody knows it today!",
             [
@@ -70,17 +70,18 @@ def index(encoder, tmp_path_factory):
             "Dr. A. Smith lives in a large old house in London.",
             ["Dr. A. Smith lives in a large old house in London."],
         ),
-        ("今天早上下了很大的雨,街上没有人。猫在家里睡觉,狗在外面跑。", None),
+        (
+            "今天早上下了很大的雨,街上没有人。猫在家里睡觉,狗在外面跑。",
+            ["今天早上下了很大的雨,街上没有人。", "猫在家里睡觉,狗在外面跑。"],
+        ),
     ],
 )
-def test_sentences(text, sentences):
+def test_a_text_is_split_into_sentences(text, sentences):
     spans = sentence_spans(text)
-    if sentences is None:
-        sentences = ["今天早上下了很大的雨,街上没有人。", "猫在家里睡觉,狗在外面跑。"]
     assert [text[start:stop] for start, stop in spans] == sentences
 
 
-def test_a_code_finds_its_line_among_codes_that_are_like_it(tmp_path):
+def test_a_code_finds_its_line_among_similar_codes(tmp_path):
     encoder = SentenceEncoder.from_pretrained("lxsr-static")
     lines = [f"Part no. AX-{number}, steel" for number in range(100, 200)]
     index = CorpusIndex.build(tmp_path / "parts", lines, encoder)
@@ -109,9 +110,10 @@ def test_ends_of_sentences_in_many_scripts():
 def test_windows_cover_a_text_of_any_length(text):
     all_windows = windows(text)
     assert len(all_windows) > 1
-    covered = "".join(
-        text[start:stop] for window in all_windows for start, stop in window.sentences
-    )
+    covered = ""
+    for window in all_windows:
+        for start, stop in window.sentences:
+            covered += text[start:stop]
     assert covered.replace(" ", "") == text.replace(" ", "")
     for window in all_windows:
         assert window.span == (window.sentences[0][0], window.sentences[-1][1])
@@ -128,11 +130,12 @@ def reference_scores(encoder, query, candidates):
     table = encoder.encoder.table
     units = table / np.linalg.norm(table, axis=1, keepdims=True).clip(1e-9)
     ids, _ = encoder.encoder.split([query])
-    parts = [
-        [encoder.encoder.split([text])[0] for text in candidate.sentences]
-        for candidate in candidates
-    ]
-    windows = [np.concatenate(sentences) for sentences in parts]
+    pieces_of_sentences = []
+    windows = []
+    for candidate in candidates:
+        pieces = [encoder.encoder.split([text])[0] for text in candidate.sentences]
+        pieces_of_sentences.append(pieces)
+        windows.append(np.concatenate(pieces))
     weights = []
     for piece in ids:
         rarity = max(np.log(piece + 2) - ranking.FREQUENT_PIECES, ranking.SMALLEST_WEIGHT)
@@ -158,62 +161,61 @@ def reference_scores(encoder, query, candidates):
         return total / sum(weights[:-1] + weights[1:])
 
     results = []
-    for candidate, sentences, window in zip(candidates, parts, windows, strict=True):
-        of_sentences = [max_sim(sentence) for sentence in sentences]
-        score = (candidate.cosine + max_sim(window) + max(of_sentences) + pairs(window)) / 4
+    for candidate, sentences, window in zip(candidates, pieces_of_sentences, windows, strict=True):
+        sentence_scores = [max_sim(sentence) for sentence in sentences]
+        score = (candidate.cosine + max_sim(window) + max(sentence_scores) + pairs(window)) / 4
         score -= ranking.LENGTH_PENALTY * np.log(len(window))
-        results.append((score, int(np.argmax(of_sentences))))
+        results.append((score, int(np.argmax(sentence_scores))))
     return results
 
 
 @pytest.mark.parametrize("query", ["three red dogs", SENTENCES[40], "dog"])
-@pytest.mark.parametrize("count", [1, 2, 5])
-def test_score_is_the_formula(encoder, query, count):
-    windows_of_texts = [
-        SENTENCES[:3],
-        SENTENCES[5:6],
-        ["three dogs", "red dogs"],
-        ["dog"],
-        SENTENCES[38:44],
+def test_scores_of_candidates_are_the_formula(encoder, query):
+    all_candidates = [
+        Candidate((0, 0), 0, SENTENCES[:3]),
+        Candidate((1, 0), 0.1, SENTENCES[5:6]),
+        Candidate((2, 0), 0.2, ["three dogs", "red dogs"]),
+        Candidate((3, 0), 0.3, ["dog"]),
+        Candidate((4, 0), 0.4, SENTENCES[38:44]),
     ]
-    candidates = [
-        Candidate((row, 0), 0.1 * row, texts) for row, texts in enumerate(windows_of_texts[:count])
-    ]
-    [ranked] = PassageRanker(encoder).rank([query], [candidates])
-    expected = reference_scores(encoder, query, candidates)
-    assert [result.sentence for result in ranked] == [sentence for _, sentence in expected]
-    np.testing.assert_allclose(
-        [result.score for result in ranked], [score for score, _ in expected], atol=1e-5
-    )
+    for count in (1, 2, 5):
+        candidates = all_candidates[:count]
+        [ranked] = PassageRanker(encoder).rank([query], [candidates])
+        expected = reference_scores(encoder, query, candidates)
+        for result, (score, sentence) in zip(ranked, expected, strict=True):
+            assert result.score == pytest.approx(score, abs=1e-5)
+            assert result.sentence == sentence
 
 
-@pytest.mark.parametrize("size", [1, 40, 1000])
-def test_a_long_query_is_compared_in_blocks(encoder, monkeypatch, size):
-    """A block limits the memory, and changes no score."""
+def test_the_block_size_for_long_queries_changes_no_score(encoder, monkeypatch):
     query = " ".join(SENTENCES[40:60])
-    candidates = [
-        Candidate((row, 0), 0.1, texts) for row, texts in enumerate((SENTENCES[:3], ["dog"]))
-    ]
+    candidates = [Candidate((0, 0), 0.1, SENTENCES[:3]), Candidate((1, 0), 0.1, ["dog"])]
     [expected] = PassageRanker(encoder).rank([query], [candidates])
-    monkeypatch.setattr(ranking, "LARGEST_BLOCK", size)
-    [ranked] = PassageRanker(encoder).rank([query], [candidates])
-    for result, other in zip(ranked, expected, strict=True):
-        assert result.score == pytest.approx(other.score, abs=1e-6)
-        assert result.sentence == other.sentence
+    for size in (1, 40, 1000):
+        monkeypatch.setattr(ranking, "LARGEST_BLOCK", size)
+        [ranked] = PassageRanker(encoder).rank([query], [candidates])
+        for result, expected_result in zip(ranked, expected, strict=True):
+            assert result.score == pytest.approx(expected_result.score, abs=1e-6)
+            assert result.sentence == expected_result.sentence
 
 
 @pytest.mark.parametrize("kind", ["flat", "int8"])
 def test_equal_passages_keep_their_order(encoder, tmp_path, kind):
-    """For one query and for many."""
     pytest.importorskip("faiss")
-    passages = [text for text in PASSAGES[:3] for _ in range(7)]
+    passages = [PASSAGES[number // 7] for number in range(21)]
     index = CorpusIndex.build(tmp_path / "index", passages, encoder, kind=kind)
     queries = [*SENTENCES[:30], "dog"]
-    for hits in (index.search(queries, k=21), [index.search(query, k=21) for query in queries]):
-        for hits_of_query in hits:
-            places = [(-hit.score, hit.line) for hit in hits_of_query]
-            assert len(places) == 21
-            assert places == sorted(places)
+    hits_together = index.search(queries, k=21)
+    hits_one_by_one = [index.search(query, k=21) for query in queries]
+    for hits in hits_together + hits_one_by_one:
+        positions = [(-hit.score, hit.line) for hit in hits]
+        assert len(positions) == 21
+        assert positions == sorted(positions)
+
+
+@pytest.mark.parametrize("kind", ["flat", "int8"])
+def test_equal_words_keep_their_order(encoder, tmp_path, kind):
+    pytest.importorskip("faiss")
     all_words = " ".join(SENTENCES).split()
     word = next(word for word in all_words if len(encoder.encoder.split([word])[0]) == 1)
     words = CorpusIndex.build(tmp_path / "words", [word] * 5, encoder, kind=kind)
@@ -231,7 +233,7 @@ def test_words_in_the_order_of_the_query_rank_higher(encoder):
     assert ordered.score > shuffled.score + 0.02
 
 
-def test_query_vectors_are_weighted_sums(encoder):
+def test_query_vectors_are_sums_of_piece_vectors_weighted_by_rarity(encoder):
     """Frequent pieces weigh less than in the embedding of a query."""
     table = encoder.encoder.table
     queries = [SENTENCES[3], SENTENCES[40], "\u4e00"]
@@ -251,8 +253,8 @@ def test_query_vectors_are_weighted_sums(encoder):
     np.testing.assert_array_equal(truncated[:2], vectors[:2, :2])
 
 
-def test_windows_without_pieces_have_their_cosine(encoder):
-    """A sentence without known words, a window of such sentences, and a query without pieces."""
+def test_windows_and_queries_without_pieces_score_a_quarter_of_the_cosine(encoder):
+    """The other three quarters of a score compare pieces."""
     ranker = PassageRanker(encoder)
     texts = [["\u4e00", SENTENCES[0]], ["\u4e00"], SENTENCES[1:3]]
     candidates = [Candidate((row, 0), 0.3, text) for row, text in enumerate(texts)]
@@ -269,7 +271,7 @@ def test_windows_without_pieces_have_their_cosine(encoder):
     assert ranked[1].sentence == 1
 
 
-def test_stored_pieces_give_the_hits_of_the_text(encoder, tmp_path):
+def test_an_index_with_stored_pieces_has_the_hits_of_one_without(encoder, tmp_path):
     """An index built with a function stores no pieces."""
     texts = [*PASSAGES, LONG]
     ids = [str(number) for number in range(len(texts))]
@@ -294,60 +296,68 @@ def test_stored_pieces_give_the_hits_of_the_text(encoder, tmp_path):
         expected = CorpusIndex.load(tmp_path / "plain").search(queries, encoder, k=9)
         hits = CorpusIndex.load(tmp_path / "stored").search(queries, encoder, k=9)
         for hits_of_query, expected_hits in zip(hits, expected, strict=True):
-            assert [(hit.id, hit.match) for hit in hits_of_query] == [
-                (hit.id, hit.match) for hit in expected_hits
-            ]
-            np.testing.assert_allclose(
-                [hit.score for hit in hits_of_query],
-                [hit.score for hit in expected_hits],
-                atol=1e-6,
-            )
-    assert all(segment.description["pieces"] for segment in stored._stored.segments)
+            for hit, expected_hit in zip(hits_of_query, expected_hits, strict=True):
+                assert (hit.id, hit.match) == (expected_hit.id, expected_hit.match)
+                assert hit.score == pytest.approx(expected_hit.score, abs=1e-6)
+    for segment in stored._stored.segments:
+        assert segment.description["pieces"]
 
 
-def test_a_search_with_pieces_reads_only_the_text_of_hits(encoder, tmp_path, monkeypatch):
+def test_a_search_with_stored_pieces_splits_only_the_query(encoder, tmp_path, monkeypatch):
     index = CorpusIndex.build(tmp_path / "index", PASSAGES, encoder)
     num_texts = []
     split = SentenceEncoder.split
 
-    def counted_split(self, texts):
+    def counting_split(self, texts):
         num_texts.append(len(texts))
         return split(self, texts)
 
-    monkeypatch.setattr(SentenceEncoder, "split", counted_split)
+    monkeypatch.setattr(SentenceEncoder, "split", counting_split)
     index.search(SENTENCES[9], k=2)
     assert max(num_texts) == 1
 
 
-@pytest.mark.parametrize("name", [PIECES_FILE, PIECE_ENDS_FILE])
-def test_damaged_pieces_are_refused(encoder, tmp_path, name):
+@pytest.mark.parametrize(
+    ("name", "byte"),
+    [(PIECES_FILE, b"\x7f"), (PIECE_ENDS_FILE, b"\x7f"), (LEXICAL_FILES[1], b"\xff")],
+)
+def test_a_damaged_file_of_pieces_or_words_is_refused(encoder, tmp_path, name, byte):
     folder = tmp_path / "index"
     CorpusIndex.build(folder, PASSAGES[:3], encoder)
     with open(folder / "segment-0" / name, "r+b") as stream:
         stream.seek(-1, 2)
-        stream.write(b"\x7f")
+        stream.write(byte)
     with pytest.raises(InputError, match=name):
         CorpusIndex.load(folder)
 
 
-@pytest.mark.parametrize("piece", [-1, 2**31 - 1])
-def test_pieces_that_the_model_does_not_have_are_refused(encoder, tmp_path, piece):
-    """Another program may write a folder that is right in itself."""
+def update_checksum(folder, name):
+    """Make a changed file of the first segment valid, as if another program had written it."""
+    path = folder / "index.json"
+    config = json.loads(path.read_text())
+    config["segments"][0]["files"][name] = sha256(folder / "segment-0" / name)
+    del config["crc32"]
+    path.write_text(json.dumps(config))
+
+
+def test_pieces_that_the_model_does_not_have_are_refused(encoder, tmp_path):
     folder = tmp_path / "index"
     CorpusIndex.build(folder, PASSAGES[:3], encoder)
     pieces_file = folder / "segment-0" / PIECES_FILE
     pieces = np.fromfile(pieces_file, PIECE_TYPE)
-    np.full_like(pieces, piece).tofile(pieces_file)
-    path = folder / "index.json"
-    config = json.loads(path.read_text())
-    config["segments"][0]["files"][PIECES_FILE] = sha256(pieces_file)
-    del config["crc32"]
-    path.write_text(json.dumps(config))
-    with pytest.raises(InputError, match=f"{piece:,}.*build the index again"):
+    np.full_like(pieces, -1).tofile(pieces_file)
+    update_checksum(folder, PIECES_FILE)
+    with pytest.raises(InputError, match=r"-1.*build the index again"):
+        CorpusIndex.load(folder).search(SENTENCES[9], encoder, k=1)
+
+    CorpusIndex.build(folder, PASSAGES[:3], encoder)
+    np.full_like(pieces, 2**31 - 1).tofile(pieces_file)
+    update_checksum(folder, PIECES_FILE)
+    with pytest.raises(InputError, match=r"2,147,483,647.*build the index again"):
         CorpusIndex.load(folder).search(SENTENCES[9], encoder, k=1)
 
 
-def test_a_hit_is_a_passage_and_names_its_sentence(index):
+def test_a_hit_is_a_passage_with_its_best_sentence(index):
     assert not index.is_plain
     assert index.num_passages == 21
     assert len(index) == 21
@@ -361,26 +371,26 @@ def test_a_hit_is_a_passage_and_names_its_sentence(index):
     assert first.line != second.line
 
 
-def test_the_end_of_a_long_passage_is_found(index):
+def test_a_sentence_at_the_end_of_a_long_passage_is_its_match(index):
     hits = index.search(SENTENCES[258], k=3)
     assert hits[0].line == 20
     assert SENTENCES[258] in hits[0].match
     assert len({hit.line for hit in hits}) == 3
 
 
-def test_all_kinds_and_all_passages(encoder, tmp_path):
+def test_all_passages_of_a_rounded_index_are_hits(encoder, tmp_path):
     pytest.importorskip("faiss")
     for kind in ("float16", "int8"):
         path = tmp_path / kind
-        other = CorpusIndex.build(path, PASSAGES, encoder, kind=kind)
+        built = CorpusIndex.build(path, PASSAGES, encoder, kind=kind)
+        assert len(built) == 20
         hits = CorpusIndex.load(path).search(SENTENCES[9], encoder, k=50)
         assert hits[0].line == 2
         assert sorted(hit.line for hit in hits) == list(range(20))
-        assert len(other) == 20
 
 
 @pytest.mark.parametrize("kind", ["float16", "int8"])
-def test_a_sketch_finds_what_a_flat_index_finds(encoder, tmp_path, monkeypatch, kind):
+def test_an_index_with_a_sketch_has_the_hits_of_a_flat_one(encoder, tmp_path, monkeypatch, kind):
     pytest.importorskip("faiss")
     monkeypatch.setattr(segment_writer, "MIN_SKETCH_ROWS", 20)
     ids = [f"note-{number}" for number in range(21)]
@@ -390,9 +400,9 @@ def test_a_sketch_finds_what_a_flat_index_finds(encoder, tmp_path, monkeypatch, 
     assert SKETCH_FILE in {path.name for path in index.files}
     opened = CorpusIndex.load(tmp_path / "index")
     queries = [SENTENCES[9], SENTENCES[150], SENTENCES[250]]
-    for where in (None, ids[::2], ["note-1"], []):
-        expected = flat.search(queries, encoder, k=3, where=where)
-        hits = opened.search(queries, encoder, k=3, where=where)
+    for condition in (None, ids[::2], ["note-1"], []):
+        expected = flat.search(queries, encoder, k=3, where=condition)
+        hits = opened.search(queries, encoder, k=3, where=condition)
         for hits_of_query, expected_hits in zip(hits, expected, strict=True):
             scores = [hit.score for hit in hits_of_query]
             expected_scores = [hit.score for hit in expected_hits]
@@ -420,10 +430,10 @@ def test_passages_are_added_and_deleted(encoder, tmp_path):
     ids = [f"note-{number}" for number in range(20)]
     index = CorpusIndex.build(tmp_path / "index", PASSAGES, encoder, ids=ids)
     index.add([LONG, SENTENCES[290]], ids=["long", "short"])
-    hit = index.search(SENTENCES[258], k=1)[0]
+    [hit] = index.search(SENTENCES[258], k=1)
     assert (hit.id, hit.line) == ("long", 20)
-    (short,) = index.search(SENTENCES[290], k=1)
-    assert (short.text, short.match) == (SENTENCES[290], "")
+    [hit] = index.search(SENTENCES[290], k=1)
+    assert (hit.text, hit.match) == (SENTENCES[290], "")
     index.delete(["long"])
     assert index.search(SENTENCES[258], k=1)[0].id != "long"
     index.update(["note-0"], [f"{SENTENCES[280]} {SENTENCES[281]}"])
@@ -463,12 +473,12 @@ def test_a_rare_word_of_the_query_ranks_its_passage_first(encoder, tmp_path):
     assert sorted(hit.id for hit in hits) == ["1", "2"]
 
 
-def test_a_flat_index_compares_windows_and_then_their_sentences(encoder, tmp_path):
+def test_a_flat_index_finds_windows_and_their_nearest_rows(encoder, tmp_path):
     texts = [*PASSAGES[:6], LONG]
     index = CorpusIndex.build(tmp_path / "index", texts, encoder)
     stored = index._stored
-    spans = [span for text in texts for window in windows(text) for span in [window.span]]
-    assert len(stored.window_starts) == len(spans) + 1
+    num_windows = sum(len(windows(text)) for text in texts)
+    assert len(stored.window_starts) == num_windows + 1
     queries = encoder.embed(Text([SENTENCES[9], SENTENCES[130]]))
     units = queries / np.linalg.norm(queries, axis=1, keepdims=True)
     all_cosines = units @ np.array(stored.segments[0].vectors.index.rows).T
@@ -478,23 +488,23 @@ def test_a_flat_index_compares_windows_and_then_their_sentences(encoder, tmp_pat
     for mask in (None, allowed):
         cosines, rows = stored.nearest_windows(queries, k, allowed=mask)
         for number in range(len(queries)):
-            of_windows = all_cosines[number, starts[:-1]]
+            window_cosines = all_cosines[number, starts[:-1]]
             if mask is not None:
-                of_windows = np.where(mask[stored.window_documents], of_windows, -2)
-            nearest = np.argsort(-of_windows, kind="stable")[: 4 * k]
-            nearest = nearest[of_windows[nearest] > -2]
+                window_cosines = np.where(mask[stored.window_documents], window_cosines, -2)
+            nearest = np.argsort(-window_cosines, kind="stable")[: 4 * k]
+            nearest = nearest[window_cosines[nearest] > -2]
             expected = {}
             for window in nearest.tolist():
                 inside = slice(starts[window], starts[window + 1])
                 row = starts[window] + int(all_cosines[number, inside].argmax())
                 expected[row] = all_cosines[number, row]
-            found = rows[number][rows[number] >= 0]
-            assert sorted(found.tolist()) == sorted(expected)
+            valid_rows = rows[number][rows[number] >= 0]
+            assert sorted(valid_rows.tolist()) == sorted(expected)
             sorted_cosines = sorted(expected.values(), reverse=True)
             np.testing.assert_allclose(cosines[number, : len(expected)], sorted_cosines, rtol=1e-5)
 
 
-def test_stored_terms_are_edited_with_the_index(encoder, tmp_path, monkeypatch):
+def test_edits_of_an_index_also_edit_its_stored_words(encoder, tmp_path, monkeypatch):
     texts = [*PASSAGES[:6], "The zzyzx is a dog. It barks at the horses."]
     ids = [str(number) for number in range(len(texts))]
     index = CorpusIndex.build(tmp_path / "index", texts, encoder, ids=ids)
@@ -508,20 +518,10 @@ def test_stored_terms_are_edited_with_the_index(encoder, tmp_path, monkeypatch):
         edit()
         opened = CorpusIndex.load(tmp_path / "index")
         with monkeypatch.context() as patch:
-            # The stored terms are read: nothing is computed again.
+            # A search reads the stored postings and builds none.
             patch.setattr(Postings, "build", None)
             hits = opened.search("zzyzx", encoder, k=len(expected))
         assert {hit.id for hit in hits} == expected
-
-
-def test_damaged_terms_are_refused(encoder, tmp_path):
-    folder = tmp_path / "index"
-    CorpusIndex.build(folder, PASSAGES[:3], encoder)
-    with open(folder / "segment-0" / LEXICAL_FILES[1], "r+b") as stream:
-        stream.seek(-1, 2)
-        stream.write(b"\xff")
-    with pytest.raises(InputError, match=LEXICAL_FILES[1]):
-        CorpusIndex.load(folder)
 
 
 def test_hits_below_the_threshold_are_left_out(index):
@@ -543,35 +543,39 @@ def test_counts_below_one_are_refused(encoder, tmp_path, plain):
 # -- commands
 
 
-def test_commands(folder, tmp_path):
-    text = tmp_path / "passages.txt"
-    text.write_text("".join(f"{passage}\n" for passage in PASSAGES))
+def write_lines(path, lines):
+    path.write_text("\n".join([*lines, ""]))
+    return path
+
+
+def test_the_commands_index_and_search_find_passages(folder, tmp_path):
+    text = write_lines(tmp_path / "passages.txt", PASSAGES)
     path = tmp_path / "index"
+    query = SENTENCES[9]
+    search = ("search", "--index", path, "--k", "1")
+
     built = lxsr_here("index", "--model", folder, "--input", text, "--output", path)
     assert "20 texts, 20 of several sentences, with words" in built.stdout
     assert (path / "segment-0" / PIECES_FILE).is_file()
-    done = lxsr_here("search", "--index", path, "--k", "1", SENTENCES[9])
-    assert done.stdout.splitlines()[1].endswith(f"  3  {SENTENCES[9]}")
-    done = lxsr_here("search", "--index", path, "--k", "1", "--json", SENTENCES[9])
+
+    done = lxsr_here(*search, query)
+    assert done.stdout.splitlines()[1].endswith(f"  3  {query}")
+    done = lxsr_here(*search, "--json", query)
     [hit] = json.loads(done.stdout)["hits"]
-    assert (hit["line"], hit["text"], hit["match"]) == (3, PASSAGES[2], SENTENCES[9])
-    done = lxsr_here("search", "--index", path, "--k", "1", "--output", "-", SENTENCES[9])
-    query, _, line, passage, match = done.stdout.rstrip("\n").split("\t")
-    assert (query, line, passage, match) == (SENTENCES[9], "3", PASSAGES[2], SENTENCES[9])
-    done = lxsr_here("search", "--index", path, "--threshold", "9", SENTENCES[9])
-    assert done.stdout.splitlines() == [SENTENCES[9]]
-    done = lxsr_here("search", "--index", path, "--k", "1", "--rerank", "10", SENTENCES[9])
-    assert done.stdout.splitlines()[1].endswith(f"  3  {SENTENCES[9]}")
-    refused(
-        lxsr_here("search", "--index", path, "--rerank", "1", "--k", "2", "dog", check=False),
-        "--rerank 1",
-        "2",
-    )
+    assert (hit["line"], hit["text"], hit["match"]) == (3, PASSAGES[2], query)
+    done = lxsr_here(*search, "--output", "-", query)
+    cells = done.stdout.rstrip("\n").split("\t")
+    assert [cells[0], *cells[2:]] == [query, "3", PASSAGES[2], query]
+    done = lxsr_here("search", "--index", path, "--threshold", "9", query)
+    assert done.stdout.splitlines() == [query]
+    done = lxsr_here(*search, "--rerank", "10", query)
+    assert done.stdout.splitlines()[1].endswith(f"  3  {query}")
+    done = lxsr_here("search", "--index", path, "--rerank", "1", "--k", "2", "dog", check=False)
+    refused(done, "--rerank 1", "2")
 
 
 def test_a_plain_index_has_one_vector_for_each_text(folder, tmp_path):
-    text = tmp_path / "passages.txt"
-    text.write_text("".join(f"{passage}\n" for passage in [*PASSAGES, "The zzyzx dog sleeps."]))
+    text = write_lines(tmp_path / "passages.txt", [*PASSAGES, "The zzyzx dog sleeps."])
     options = ("index", "--model", folder, "--input", text, "--plain")
     built = lxsr_here(*options, "--output", tmp_path / "plain")
     assert "21 texts, one vector each" in built.stdout
@@ -582,14 +586,12 @@ def test_a_plain_index_has_one_vector_for_each_text(folder, tmp_path):
     [hit] = index.search(PASSAGES[3], k=1)
     assert (hit.line, hit.match) == (3, "")
     assert hit.score == pytest.approx(1, abs=1e-5)
-    # A word that is no piece of the model finds nothing by its vector.
+    # Without a known word, the query has no vector.
     assert index.search("\u4e00") == []
 
 
 def test_the_command_finds_a_rare_word(folder, tmp_path):
-    text = tmp_path / "text"
-    lines = [*SENTENCES[:20], "The zzyzx dog sleeps."]
-    text.write_text("".join(f"{line}\n" for line in lines))
+    text = write_lines(tmp_path / "text", [*SENTENCES[:20], "The zzyzx dog sleeps."])
     path = tmp_path / "index"
     built = lxsr_here("index", "--model", folder, "--input", text, "--output", path)
     assert "21 texts, 0 of several sentences, with words" in built.stdout
@@ -598,9 +600,9 @@ def test_the_command_finds_a_rare_word(folder, tmp_path):
 
 
 def test_a_query_in_unknown_letters_finds_the_line_with_the_word(folder, tmp_path):
-    text = tmp_path / "notes.txt"
     word = "\u10d7\u10d1\u10d8\u10da\u10d8\u10e1\u10d8"
-    text.write_text(f"The pool is shut in winter.\nOur office in {word} opens on Monday.\n")
+    lines = ["The pool is shut in winter.", f"Our office in {word} opens on Monday."]
+    text = write_lines(tmp_path / "notes.txt", lines)
     path = tmp_path / "index"
     lxsr_here("index", "--model", folder, "--input", text, "--output", path)
     done = lxsr_here("search", "--index", path, "--json", word)
@@ -609,21 +611,15 @@ def test_a_query_in_unknown_letters_finds_the_line_with_the_word(folder, tmp_pat
     assert "no known word" not in done.stderr
     index = CorpusIndex.load(path)
     assert [hit.line for hit in index.search(word)] == [1]
-    # Next to a query that the model knows.
+    # Together with a query that the model knows.
     assert [hits[0].line for hits in index.search(["the pool in winter", word])] == [0, 1]
     assert index.search(word, where=["1"]) == []
 
 
 def test_languages_that_do_not_exist_are_refused(encoder, tmp_path):
-    """Another program may write a folder that is right in itself."""
     folder = tmp_path / "index"
     CorpusIndex.build(folder, PASSAGES[:3], encoder)
-    languages_file = folder / "segment-0" / LANGUAGES_FILE
-    np.save(languages_file, np.array([1, 200, 0], dtype=np.uint8))
-    path = folder / "index.json"
-    config = json.loads(path.read_text())
-    config["segments"][0]["files"][LANGUAGES_FILE] = sha256(languages_file)
-    del config["crc32"]
-    path.write_text(json.dumps(config))
+    np.save(folder / "segment-0" / LANGUAGES_FILE, np.array([1, 200, 0], dtype=np.uint8))
+    update_checksum(folder, LANGUAGES_FILE)
     with pytest.raises(InputError, match=r"language 200; .*build the index again"):
         CorpusIndex.load(folder)

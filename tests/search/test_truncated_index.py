@@ -51,11 +51,11 @@ def test_stored_vectors_are_searched_with_their_model(options, text, tmp_path):
     lxsr_here("index", "--model", tmp_path / "vectors", "--input", text, "--output", index)
     # Of eight signs, several sentences have the same.
     num_hits = 5 if "binary" in options else 1
-    found = lxsr("search", "--index", index, FRENCH[7], "--k", num_hits).stdout
-    assert any(line.endswith(FRENCH[7]) for line in found.splitlines()[1:])
+    output = lxsr("search", "--index", index, FRENCH[7], "--k", num_hits).stdout
+    assert any(line.endswith(FRENCH[7]) for line in output.splitlines()[1:])
 
 
-def test_an_index_is_cut_and_its_queries_alike(encoder, text, tmp_path):
+def test_queries_are_cut_to_the_width_of_the_index(encoder, text, tmp_path):
     options = ("--plain", "--truncate-dim", WIDTH)
     lxsr("index", "--input", text, "--output", tmp_path / "index", *options)
     index = CorpusIndex.load(tmp_path / "index")
@@ -67,12 +67,12 @@ def test_an_index_is_cut_and_its_queries_alike(encoder, text, tmp_path):
         assert [hit.line for hit in index.search(FRENCH[3], encode, k=3)] == nearest
     output = lxsr_here("search", "--index", tmp_path / "index", FRENCH[3], "--rerank", 5).stdout
     assert FRENCH[3] in output.splitlines()[1]
-    named = ("search", "--index", tmp_path / "index", FRENCH[3], "--truncate-dim")
-    assert FRENCH[3] in lxsr_here(*named, WIDTH).stdout
-    refused(lxsr_here(*named, WIDTH - 1, check=False), f"--truncate-dim {WIDTH - 1}", WIDTH)
+    search = ("search", "--index", tmp_path / "index", FRENCH[3], "--truncate-dim")
+    assert FRENCH[3] in lxsr_here(*search, WIDTH).stdout
+    refused(lxsr_here(*search, WIDTH - 1, check=False), f"--truncate-dim {WIDTH - 1}", WIDTH)
 
 
-def test_an_index_that_python_cuts(encoder, tmp_path):
+def test_an_index_that_is_built_with_truncate_dim_cuts_what_is_added(encoder, tmp_path):
     index = CorpusIndex.build(
         tmp_path / "index", FRENCH[:20], encoder, truncate_dim=WIDTH, plain=True
     )
@@ -95,11 +95,11 @@ def test_pairs_are_scored_with_indexes_that_are_cut(encoder, tmp_path):
     assert scores[0] > scores[1]
 
 
-def test_another_model_is_refused_still(encoder, tmp_path):
+def test_an_index_that_is_cut_refuses_another_model(encoder, tmp_path):
     index = CorpusIndex.build(tmp_path / "index", FRENCH, encoder, truncate_dim=WIDTH, plain=True)
-    other = SimpleNamespace(fingerprint="0123456789ab", embed=encoder.encode)
+    another_model = SimpleNamespace(fingerprint="0123456789ab", embed=encoder.encode)
     with pytest.raises(InputError, match="two models"):
-        index.search(FRENCH[0], other)
+        index.search(FRENCH[0], another_model)
 
 
 def test_pairs_are_mined_by_the_first_dimensions(text, tmp_path):
@@ -120,5 +120,6 @@ def test_pairs_are_mined_by_the_first_dimensions(text, tmp_path):
         ("0123456789ab-untrained-truncate_dim=64", "0123456789ab-untrained", 64),
     ],
 )
-def test_the_parts_of_a_fingerprint(fingerprint, model, truncate_dim):
-    assert (model_of(fingerprint), truncate_dim_of(fingerprint)) == (model, truncate_dim)
+def test_a_fingerprint_tells_the_model_and_the_width(fingerprint, model, truncate_dim):
+    assert model_of(fingerprint) == model
+    assert truncate_dim_of(fingerprint) == truncate_dim

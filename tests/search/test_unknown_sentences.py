@@ -34,55 +34,86 @@ def encoder():
     return load("lxsr-static")
 
 
+def write_lines(path, lines):
+    path.write_text("\n".join([*lines, ""]), encoding="utf-8")
+
+
 @pytest.fixture
 def files(tmp_path):
-    (tmp_path / "en").write_text(
-        "\n".join([*UNKNOWN[:3], *ENGLISH, *UNKNOWN]) + "\n", encoding="utf-8"
-    )
-    (tmp_path / "fr").write_text(
-        "\n".join([*FRENCH, *UNKNOWN[2:], "ខ្មែរ"]) + "\n", encoding="utf-8"
-    )
-    (tmp_path / "known.en").write_text("\n".join(ENGLISH) + "\n")
-    (tmp_path / "known.fr").write_text("\n".join(FRENCH) + "\n")
+    write_lines(tmp_path / "en", [*UNKNOWN[:3], *ENGLISH, *UNKNOWN])
+    write_lines(tmp_path / "fr", [*FRENCH, *UNKNOWN[2:], "ខ្មែរ"])
+    write_lines(tmp_path / "known.en", ENGLISH)
+    write_lines(tmp_path / "known.fr", FRENCH)
     return tmp_path
 
 
-@pytest.mark.parametrize("kind", ["flat", "int8", "binary"])
+def score_by_pair(path):
+    scores = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        score, source, target = line.split("\t")
+        scores[source, target] = float(score)
+    return scores
+
+
 @pytest.mark.parametrize(
-    ("retrieval", "rerank"), [("max", 0), ("fwd", 0), ("all", 0), ("intersect", 0), ("max", 4)]
+    ("kind", "retrieval", "rerank"),
+    [
+        ("flat", "max", 0),
+        ("flat", "fwd", 0),
+        ("flat", "all", 0),
+        ("flat", "intersect", 0),
+        ("flat", "max", 4),
+        ("int8", "max", 0),
+        ("int8", "fwd", 0),
+        ("int8", "all", 0),
+        ("int8", "intersect", 0),
+        ("binary", "max", 0),
+        ("binary", "fwd", 0),
+        ("binary", "all", 0),
+        ("binary", "intersect", 0),
+    ],
 )
-def test_it_is_in_no_pair_and_changes_no_other(encoder, files, kind, retrieval, rerank, capsys):
-    if rerank and kind != "flat":
-        pytest.skip("reranks what any kind finds")
+def test_mined_pairs_have_no_unknown_sentence_and_the_scores_without_them(
+    encoder, files, kind, retrieval, rerank, capsys
+):
     options = Mining(k=2, kind=kind, retrieval=retrieval, rerank=rerank)
+    output = files / "out.tsv"
+    mine_files(
+        Side(files / "known.en", encoder),
+        Side(files / "known.fr", encoder),
+        output,
+        options=options,
+    )
+    expected_scores = score_by_pair(output)
+    capsys.readouterr()
 
-    def mined(one, other):
-        sides = [Side(files / name, encoder) for name in (one, other)]
-        mine_files(*sides, files / "out.tsv", options=options)
-        lines = (files / "out.tsv").read_text(encoding="utf-8").splitlines()
-        return {tuple(pair): float(score) for score, *pair in (line.split("\t") for line in lines)}
+    mine_files(Side(files / "en", encoder), Side(files / "fr", encoder), output, options=options)
 
-    found, expected = mined("en", "fr"), mined("known.en", "known.fr")
+    scores = score_by_pair(output)
+    tolerance = 1e-6 if kind == "flat" else 0.05
     if kind == "flat" or retrieval == "max":
-        assert found.keys() == expected.keys() != set()
-    for pair, score in found.items():
-        assert score == pytest.approx(
-            expected.get(pair, score), abs=1e-6 if kind == "flat" else 0.05
-        )
+        assert scores.keys() == expected_scores.keys() != set()
+    for pair, score in scores.items():
         assert not set(pair) & set(UNKNOWN)
+        if pair in expected_scores:
+            assert score == pytest.approx(expected_scores[pair], abs=tolerance)
     messages = capsys.readouterr().err.splitlines()
-    (source_message,) = [line for line in messages if "source" in line]
-    (target_message,) = [line for line in messages if "target" in line]
+    [source_message] = [line for line in messages if "source" in line]
+    [target_message] = [line for line in messages if "target" in line]
     assert re.findall(r"\d+", source_message) == ["5", "10"]
     assert re.findall(r"\d+", target_message) == ["4", "8"]
 
 
-def test_it_is_in_no_pair_of_arrays_or_within_one_text(encoder, files):
-    mine_files(
-        Side(files / "en", encoder), None, files / "out.tsv", options=Mining(k=3, retrieval="all")
-    )
-    for line in (files / "out.tsv").read_text(encoding="utf-8").splitlines():
-        assert not set(line.split("\t")) & set(UNKNOWN)
+def test_pairs_within_one_text_have_no_unknown_sentence(encoder, files):
+    options = Mining(k=3, retrieval="all")
+    mine_files(Side(files / "en", encoder), None, files / "out.tsv", options=options)
+    pairs = score_by_pair(files / "out.tsv")
+    assert pairs
+    for pair in pairs:
+        assert not set(pair) & set(UNKNOWN)
+
+
+def test_pairs_of_vectors_have_no_zero_vector():
     rows = np.eye(5, dtype=np.float32)[[0, 1, 2]] + 0.1
     zeros = np.zeros((2, 5), dtype=np.float32)
     for retrieval in ("max", "fwd", "bwd", "intersect", "all"):
@@ -93,22 +124,22 @@ def test_it_is_in_no_pair_of_arrays_or_within_one_text(encoder, files):
         assert set(pairs.target) == {0, 1, 2}
 
 
-def test_it_is_no_hit_and_finds_nothing(encoder, files, tmp_path):
-    index = CorpusIndex.build(
-        tmp_path / "index",
-        (files / "en").read_text().splitlines(),
-        encoder.embed,
-        "model",
-        plain=True,
-    )
+def test_an_unknown_sentence_is_no_hit_and_an_unknown_query_has_none(encoder, files, tmp_path):
+    lines = (files / "en").read_text(encoding="utf-8").splitlines()
+    index = CorpusIndex.build(tmp_path / "index", lines, encoder.embed, "model", plain=True)
     assert len(index) == len(ENGLISH)
-    hits = index.search(["🚀", "Le chat dort.", *UNKNOWN, "J'aime le thé"], encoder.embed, k=10)
-    assert [len(found) for found in hits] == [0, 5, *(0 for _ in UNKNOWN), 5]
-    assert (hits[1][0].sentence, hits[1][0].line) == (ENGLISH[0], 3)
-    assert hits[-1][0].sentence == ENGLISH[1]
+    queries = [*UNKNOWN, "Le chat dort.", *UNKNOWN, "J'aime le thé"]
+    hits = dict(zip(queries, index.search(queries, encoder.embed, k=10), strict=True))
+    for query in UNKNOWN:
+        assert hits[query] == []
+    for query in ("Le chat dort.", "J'aime le thé"):
+        assert len(hits[query]) == 5
+    best = hits["Le chat dort."][0]
+    assert (best.sentence, best.line) == (ENGLISH[0], 3)
+    assert hits["J'aime le thé"][0].sentence == ENGLISH[1]
 
 
-def test_it_scores_nothing(encoder):
+def test_pairs_with_an_unknown_sentence_score_zero_and_are_counted(encoder):
     encode = PairEncoder(encoder)
     pairs = [
         (UNKNOWN[0], "សួស្តី", ""),
@@ -122,52 +153,51 @@ def test_it_scores_nothing(encoder):
     assert encode.unknown_pairs == 3
 
 
-def test_the_command_says_how_many(files):
-    command = ("--model", "lxsr-static", "--input", files / "en", "--output")
-    done = lxsr_here("index", *command, files / "index")
+def test_the_commands_print_the_number_of_unknown_sentences(files):
+    options = ("--model", "lxsr-static", "--input", files / "en", "--output")
+    done = lxsr_here("index", *options, files / "index")
     assert re.search(r"\b5 .*\b1 .*\b8 ", done.stdout)
-    done = lxsr_here("embed", *command, files / "en.npy")
+    done = lxsr_here("embed", *options, files / "en.npy")
     assert re.search(r"\b14 .*\b256\b.*\b9 ", done.stdout)
     done = lxsr_here("search", "--index", files / "index", "--k", 1, "Le chat dort.", "🚀")
     assert ENGLISH[0] in done.stdout
     assert re.findall(r"\d+", done.stderr) == ["1", "2"]
     done = lxsr_here("search", "--index", files / "index", "--k", 1, "გამარ", "🚀")
     assert re.findall(r"\d+", done.stderr) == ["2", "2"]
-    (files / "ka").write_text("\n".join(UNKNOWN[:2]) + "\n", encoding="utf-8")
-    done = lxsr_here(
-        "index",
-        "--model",
-        "lxsr-static",
-        "--input",
-        files / "ka",
-        "--output",
-        files / "ix",
-        check=False,
-    )
+
+
+def test_an_index_of_unknown_sentences_only_is_refused(tmp_path):
+    text = tmp_path / "ka"
+    write_lines(text, UNKNOWN[:2])
+    index = tmp_path / "index"
+    options = ("--model", "lxsr-static", "--input", text, "--output", index)
+    done = lxsr_here("index", *options, check=False)
     refused(done, "line 1: ", "'გამარჯობა'")
-    assert not (files / "ix").exists()
+    assert not index.exists()
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_shards_find_what_one_search_finds(tmp_path, seed):
-    """A shard of few known sentences does not put its unknown ones before those of another."""
-    rng = np.random.default_rng(seed)
-    queries, candidates = (
-        rng.normal(size=(3, 2)).astype(np.float32),
-        rng.normal(size=(6, 2)).astype(np.float32),
-    )
-    candidates[rng.permutation(6)[:3]] = 0
-    options, parts = Mining(k=2), (slice(0, 2), slice(2, 4), slice(4, 6))
+def test_unknown_sentences_of_a_shard_are_not_above_known_ones_of_another(tmp_path):
+    options = Mining(k=2)
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        queries = rng.normal(size=(3, 2)).astype(np.float32)
+        candidates = rng.normal(size=(6, 2)).astype(np.float32)
+        candidates[rng.permutation(6)[:3]] = 0
 
-    def of_shards(rows):
-        found = (shift_ids(searcher(candidates[part], options)(rows), part.start) for part in parts)
-        return merge_neighbours(found, options.k)
+        def search_shards(rows, candidates=candidates):
+            neighbours = []
+            for start in (0, 2, 4):
+                search_shard = searcher(candidates[start : start + 2], options)
+                neighbours.append(shift_ids(search_shard(rows), start))
+            return merge_neighbours(neighbours, options.k)
 
-    one, sharded = (
-        find_neighbours(tmp_path / name, queries, search, {"k": options.k})
-        for name, search in (("one", searcher(candidates, options)), ("sharded", of_shards))
-    )
-    np.testing.assert_array_equal(one, sharded)
-    known = candidates.any(axis=1)
-    cosines = normalise_rows(queries) @ normalise_rows(candidates[known]).T
-    np.testing.assert_allclose(one["cosines"], -np.sort(-cosines, axis=1)[:, :2], atol=1e-6)
+        settings = {"k": options.k, "seed": seed}
+        search = searcher(candidates, options)
+        neighbours = find_neighbours(tmp_path / "whole", queries, search, settings)
+        merged = find_neighbours(tmp_path / "shards", queries, search_shards, settings)
+
+        np.testing.assert_array_equal(merged, neighbours)
+        known_candidates = candidates[candidates.any(axis=1)]
+        cosines = normalise_rows(queries) @ normalise_rows(known_candidates).T
+        expected_cosines = -np.sort(-cosines, axis=1)[:, :2]
+        np.testing.assert_allclose(neighbours["cosines"], expected_cosines, atol=1e-6)

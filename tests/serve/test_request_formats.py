@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from conftest import COMPATIBILITY
-from serve.test_serve import NAME, TEXTS, ask, needs_server, serving
+from serve.test_serve import NAME, TEXTS, ask, check_error, needs_server, serving
 
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.search import CorpusIndex
@@ -53,7 +53,7 @@ def test_documents_are_ranked_for_a_query(address, path):
     assert content["usage"]["total_tokens"] > 0
 
 
-def test_the_best_documents_with_their_text(address):
+def test_a_rerank_returns_the_number_of_documents_and_the_texts_that_are_asked_for(address):
     documents = [{"text": TEXTS[0]}, {"text": PASSAGE}]
     fields = {"query": "Six black horses", "documents": documents}
     content = post(address, "/v1/rerank", **fields, top_n=1, return_documents=True)
@@ -62,18 +62,22 @@ def test_the_best_documents_with_their_text(address):
     assert len(post(address, "/v1/rerank", **fields, top_n=9)["results"]) == 2
 
 
-def test_the_scores_of_a_rerank_are_those_of_passages(encoder, tmp_path):
+def scores_by_index(content):
+    return {result["index"]: result["relevance_score"] for result in content["results"]}
+
+
+def test_the_scores_of_a_rerank_are_those_of_a_search(encoder, tmp_path):
     texts = [*TEXTS, PASSAGE, LONG]
     index = CorpusIndex.build(tmp_path / "index", texts, encoder)
+    # A rerank does not tell the languages of documents.
     index._stored.languages = np.zeros(len(texts), dtype=np.int64)
+    query = "Six black horses"
     with serving(encoder, index) as address:
-        query = "Six black horses"
         content = ask(f"{address}/v1/rerank", {"query": query, "documents": texts})[1]
-        scores = {item["index"]: item["relevance_score"] for item in content["results"]}
-        ranking = Ranking(find_passage_ranker(encoder))
-        matches = Retrieval(index._stored, ranking).search([query], encoder.encode([query]), k=5)
-        expected = dict(zip(matches.documents[0].tolist(), matches.scores[0], strict=True))
-        assert scores == pytest.approx(expected, abs=1e-5)
+    ranking = Ranking(find_passage_ranker(encoder))
+    matches = Retrieval(index._stored, ranking).search([query], encoder.encode([query]), k=5)
+    expected = dict(zip(matches.documents[0].tolist(), matches.scores[0], strict=True))
+    assert scores_by_index(content) == pytest.approx(expected, abs=1e-5)
 
 
 def test_a_model_without_pieces_ranks_by_cosine(encoder):
@@ -83,12 +87,12 @@ def test_a_model_without_pieces_ranks_by_cosine(encoder):
 
     with serving(WithoutPieces()) as address:
         content = ask(f"{address}/v1/rerank", {"query": TEXTS[0], "documents": TEXTS})[1]
-        units = encoder.encode(TEXTS, normalize=True)
-        scores = {item["index"]: item["relevance_score"] for item in content["results"]}
-        np.testing.assert_allclose([scores[row] for row in range(3)], units @ units[0], atol=1e-5)
+    units = encoder.encode(TEXTS, normalize=True)
+    expected = dict(enumerate(units @ units[0]))
+    assert scores_by_index(content) == pytest.approx(expected, abs=1e-5)
 
 
-WRONG_RERANK = [
+INVALID_RERANKS = [
     ({"documents": ["a"]}, "query is None"),
     ({"query": ["a"], "documents": ["a"]}, "query is ['a']"),
     ({"query": " ", "documents": ["a"]}, "query[0]"),
@@ -105,13 +109,12 @@ WRONG_RERANK = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "said"), WRONG_RERANK)
-def test_a_wrong_rerank_is_refused(address, fields, said):
-    status, content = ask(f"{address}/v1/rerank", fields, **KEY)
-    assert (status, said in content["error"]["message"]) == (400, True), content
+def test_the_error_of_an_invalid_rerank_names_the_field(address):
+    for fields, fragment in INVALID_RERANKS:
+        check_error(ask(f"{address}/v1/rerank", fields, **KEY), 400, fragment)
 
 
-def test_the_work_of_a_rerank_is_limited(address, monkeypatch):
+def test_a_rerank_of_too_many_comparisons_is_refused(address, monkeypatch):
     monkeypatch.setattr("fairseq_lxsr.serve.rerank.MOST_COMPARISONS", 1000)
     fields = {"query": PASSAGE, "documents": [LONG] * 10}
     status, content = ask(f"{address}/v1/rerank", fields, **KEY)
@@ -119,7 +122,7 @@ def test_the_work_of_a_rerank_is_limited(address, monkeypatch):
     assert ask(f"{address}/v1/rerank", fields | {"documents": ["a"]}, **KEY)[0] == 200
 
 
-def test_rerank_in_blocks(address, monkeypatch):
+def test_the_block_size_of_a_rerank_changes_no_score(address, monkeypatch):
     fields = {"query": "Six black horses", "documents": [*TEXTS, PASSAGE, LONG]}
     expected = post(address, "/v1/rerank", **fields)
     monkeypatch.setattr("fairseq_lxsr.serve.rerank.ROWS_AT_ONCE", 2)
@@ -140,13 +143,14 @@ def test_embeddings_in_the_format_of_ollama(address, encoder):
 
 
 def test_errors_in_the_format_of_ollama(address):
-    for fields, headers, status in (
+    for fields, headers, expected_status in (
         ({"model": "llama3", "input": "a"}, KEY, 404),
         ({"input": ["a", ""]}, KEY, 400),
         ({"input": "a"}, {}, 401),
     ):
-        found, content = ask(f"{address}/api/embed", fields, **headers)
-        assert (found, type(content["error"])) == (status, str)
+        status, content = ask(f"{address}/api/embed", fields, **headers)
+        assert status == expected_status
+        assert isinstance(content["error"], str)
     assert "/api/embed" in ask(f"{address}/api/chat", {}, **KEY)[1]["error"]
 
 
@@ -169,28 +173,25 @@ def test_hits_have_the_fields_of_the_request(address):
     [hit] = post(address, "/search", **query, fields=names)["results"][0]["hits"]
     assert list(hit) == ["text", "match", "id"]
     assert hit["match"] in hit["text"]
-    for wrong in ([], "text", ["title"], [["text"]], [None], 3):
-        status, content = ask(f"{address}/search", query | {"fields": wrong}, **KEY)
-        assert (status, content["error"]["param"]) == (400, "fields"), wrong
+    for invalid_names in ([], "text", ["title"], [["text"]], [None], 3):
+        status, content = ask(f"{address}/search", query | {"fields": invalid_names}, **KEY)
+        assert (status, content["error"]["param"]) == (400, "fields"), invalid_names
 
 
-@pytest.mark.parametrize(
-    ("text", "match"),
-    [
+def test_a_snippet_is_a_part_of_a_long_text_and_a_short_text_itself():
+    from fairseq_lxsr.serve.hits import snippet
+
+    for text, match in (
         ("word " * 200, "word"),
         ("\u5b57" * 1000, "\u5b57"),
         ("x" * 1000, ""),
         ("a " + "b" * 500, "c"),
-    ],
-)
-def test_a_snippet_is_a_part_of_the_text(text, match):
-    from fairseq_lxsr.serve.hits import snippet
-
-    cut = snippet(text, match)
-    assert cut.endswith("\u2026")
-    assert cut.strip("\u2026") in text
-    assert 200 < len(cut) <= 302
-    assert snippet(text[:300], match) == text[:300]
+    ):
+        part = snippet(text, match)
+        assert part.endswith("\u2026")
+        assert part.strip("\u2026") in text
+        assert 200 < len(part) <= 302
+        assert snippet(text[:300], match) == text[:300]
 
 
 # -- description
@@ -201,25 +202,30 @@ def test_the_description_lists_the_endpoints_of_the_server(address, encoder):
 
     status, content = ask(f"{address}/openapi.json")
     assert status == 200
-    described = json.loads(OPENAPI_FILE.read_text(encoding="utf-8"))
-    assert content["paths"] == described["paths"]
-    advice = ask(f"{address}/x", {}, **KEY)[1]["error"]["message"].split("expected ")[1]
-    operations = {
-        f"{method.upper()} {path}"
-        for path, methods in content["paths"].items()
-        for method in methods
-    }
-    assert operations == set(advice.split(", "))
-    with serving(encoder) as plain:
-        paths = ask(f"{plain}/openapi.json")[1]["paths"]
+    stored = json.loads(OPENAPI_FILE.read_text(encoding="utf-8"))
+    assert content["paths"] == stored["paths"]
+    operations = set()
+    for path, methods in content["paths"].items():
+        for method in methods:
+            operations.add(f"{method.upper()} {path}")
+    # The error of an unknown path lists the same.
+    _, error = ask(f"{address}/x", {}, **KEY)
+    operations_in_error = error["error"]["message"].split("expected ")[1].split(", ")
+    assert operations == set(operations_in_error)
+    with serving(encoder) as address_without_index:
+        paths = ask(f"{address_without_index}/openapi.json")[1]["paths"]
         assert "/search" not in paths
         assert "/v1/rerank" in paths
 
 
-def test_responses_are_as_described(address):
+def test_requests_and_responses_have_the_described_schemas(address):
     jsonschema = pytest.importorskip("jsonschema")
     content = ask(f"{address}/openapi.json")[1]
-    components = content["components"]
+
+    def validate(value, media_types):
+        schema = media_types["content"]["application/json"]["schema"]
+        jsonschema.validate(value, schema | {"components": content["components"]})
+
     requests = {
         "/v1/embeddings": {"input": ["A dog.", "\U0001f44d"], "encoding_format": "base64"},
         "/v1/rerank": {"query": "a", "documents": TEXTS, "return_documents": True, "top_n": 2},
@@ -235,13 +241,10 @@ def test_responses_are_as_described(address):
     for path, fields in requests.items():
         [operation] = content["paths"][path].values()
         if fields is not None:
-            schema = operation["requestBody"]["content"]["application/json"]["schema"]
-            jsonschema.validate(fields, schema | {"components": components})
-            wrong = ask(f"{address}{path}", {"input": [], "x": 1}, **KEY)
-            schema = operation["responses"]["default"]["content"]["application/json"]["schema"]
-            assert wrong[0] == 400
-            jsonschema.validate(wrong[1], schema | {"components": components})
+            validate(fields, operation["requestBody"])
+            status, error = ask(f"{address}{path}", {"input": [], "x": 1}, **KEY)
+            assert status == 400
+            validate(error, operation["responses"]["default"])
         status, response = ask(f"{address}{path}", fields, **KEY)
         assert status == 200, response
-        schema = operation["responses"]["200"]["content"]["application/json"]["schema"]
-        jsonschema.validate(response, schema | {"components": components})
+        validate(response, operation["responses"]["200"])

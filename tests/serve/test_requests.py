@@ -9,7 +9,7 @@ import time
 
 import pytest
 from conftest import COMPATIBILITY, lxsr_here, refused
-from serve.test_serve import TEXTS, ask, needs_server, serving
+from serve.test_serve import TEXTS, ask, check_error, needs_server, serving
 
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.search import CorpusIndex
@@ -29,12 +29,8 @@ def index(encoder, tmp_path):
     return CorpusIndex.build(tmp_path / "index", TEXTS, encoder, ids=["a", "b", "c"])
 
 
-def message(answer):
-    return answer[1]["error"]["message"]
-
-
-def raw(address, content):
-    """Everything that the server sends for bytes."""
+def raw_answer(address, content):
+    """All bytes that the server sends until it closes the connection."""
     host, port = address.split("/")[2].split(":")
     with socket.create_connection((host, int(port)), timeout=10) as connection:
         connection.sendall(content)
@@ -47,16 +43,14 @@ def raw(address, content):
 # -- names of the server
 
 
-def test_names_of_the_server_behind_a_proxy(encoder):
+def test_only_allowed_names_of_the_server_are_answered(encoder):
     names = ("search.example.org", "10.0.0.7", "[fd00::7]")
     with serving(encoder, allow_host=names) as address:
         for host in ("search.example.org", "SEARCH.Example.org:443", "search.example.org.", *names):
             assert ask(f"{address}/v1/models", Host=host)[0] == 200, host
         assert ask(f"{address}/v1/models", Host="localhost:8000")[0] == 200
         for host in ("example.org", "a.search.example.org", "search.example.org@evil.org", "[::2]"):
-            status, answer = ask(f"{address}/v1/models", Host=host)
-            assert status == 400, host
-            assert "--allow-host" in answer["error"]["message"]
+            check_error(ask(f"{address}/v1/models", Host=host), 400, "--allow-host")
     with serving(encoder, allow_host=("*",)) as address:
         assert ask(f"{address}/health", Host="a.org")[0] == 200
     with serving(encoder, host="0.0.0.0") as address:
@@ -66,21 +60,22 @@ def test_names_of_the_server_behind_a_proxy(encoder):
         assert ask(f"{address}/health", Host="b.org")[0] == 400
 
 
-def test_a_health_check_without_a_host(encoder):
+def test_a_request_without_a_host_is_answered(encoder):
     with serving(encoder) as address:
-        assert raw(address, b"GET /health HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.1 200")
+        answer = raw_answer(address, b"GET /health HTTP/1.0\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 200")
 
 
-@pytest.mark.parametrize("name", ["https://a.org", "a.org:443", "", "a b", "bücher.example", "::1"])
-def test_a_name_that_no_client_sends(name):
-    command = ("serve", "--model", "lxsr-static", "--allow-host", name)
-    refused(lxsr_here(*command, check=False), "--allow-host")
+def test_an_allowed_name_that_no_client_sends_is_refused():
+    for name in ("https://a.org", "a.org:443", "", "a b", "bücher.example", "::1"):
+        command = ("serve", "--model", "lxsr-static", "--allow-host", name)
+        refused(lxsr_here(*command, check=False), "--allow-host")
 
 
 # -- headers and bodies
 
 
-def test_a_key_in_the_headers_of_azure(encoder):
+def test_the_key_may_be_in_the_headers_of_azure(encoder):
     with serving(encoder, api_key="k") as address:
         url = f"{address}/v1/models"
         assert ask(url, **{"api-key": "k"})[0] == 200
@@ -89,8 +84,8 @@ def test_a_key_in_the_headers_of_azure(encoder):
         assert ask(url, **{"api-key": ""})[0] == 401
 
 
-def test_half_an_emoji_is_a_replacement_character(encoder):
-    halves = [
+def test_a_lone_surrogate_is_read_as_a_replacement_character(encoder):
+    texts = [
         (rb"The shop is open \ud83d", "The shop is open \ufffd"),
         (rb"\uDE00 one red dog", "\ufffd one red dog"),
         (rb"\ud83d\ud83d\ude00 dog", "\ufffd\U0001f600 dog"),
@@ -98,118 +93,126 @@ def test_half_an_emoji_is_a_replacement_character(encoder):
         (rb"dog \\\ud83d", "dog \\\ufffd"),
     ]
     with serving(encoder) as address:
-        for sent, read in halves:
-            content = b'{"input": ["A dog.", "' + sent + b'"]}'
+        for escaped, expected_text in texts:
+            content = b'{"input": ["A dog.", "' + escaped + b'"]}'
             status, answer = ask(f"{address}/v1/embeddings", content)
             assert status == 200, answer
-            assert answer == ask(f"{address}/v1/embeddings", {"input": ["A dog.", read]})[1]
+            expected = ask(f"{address}/v1/embeddings", {"input": ["A dog.", expected_text]})[1]
+            assert answer == expected
         assert ask(f"{address}/v1/embeddings", rb'{"input": "\ud83d" "a"}')[0] == 400
         assert ask(f"{address}/v1/embeddings", rb'{"input": "\ud8zz"}')[0] == 400
 
 
-def test_a_compressed_request_is_refused_by_its_name(encoder):
+def test_a_compressed_request_is_refused_with_the_name_of_its_encoding(encoder):
     body = gzip.compress(json.dumps({"input": "A dog."}).encode())
     with serving(encoder) as address:
         answer = ask(f"{address}/v1/embeddings", body, **{"Content-Encoding": "gzip"})
-        assert answer[0] == 415
-        assert "gzip" in message(answer)
-        plain = {"Content-Encoding": "identity"}
-        assert ask(f"{address}/v1/embeddings", {"input": "A dog."}, **plain)[0] == 200
+        check_error(answer, 415, "gzip")
+        headers = {"Content-Encoding": "identity"}
+        assert ask(f"{address}/v1/embeddings", {"input": "A dog."}, **headers)[0] == 200
 
 
-def test_clients_that_stall_do_not_delay_the_end(encoder, monkeypatch):
-    """One sends half a request, the other does not read."""
+def test_a_server_ends_in_spite_of_clients_that_neither_send_nor_read(encoder, monkeypatch):
     monkeypatch.setattr("fairseq_lxsr.serve.connections.STALLED_SECONDS", 0.3)
     head = b"POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
-    long = json.dumps({"input": TEXTS[:1] * 12000}).encode()
+    large_body = json.dumps({"input": TEXTS[:1] * 12000}).encode()
     with serving(encoder, timeout=30, max_inputs=12000) as address:
         host, port = address.split("/")[2].split(":")
-        half = socket.create_connection((host, int(port)), timeout=20)
-        half.sendall(head % 100 + b"{")
-        unread = socket.socket()
-        unread.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        unread.connect((host, int(port)))
-        unread.sendall(head % len(long) + long)
+        half_request = socket.create_connection((host, int(port)), timeout=20)
+        half_request.sendall(head % 100 + b"{")
+        unread_answer = socket.socket()
+        unread_answer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        unread_answer.connect((host, int(port)))
+        unread_answer.sendall(head % len(large_body) + large_body)
         time.sleep(1)
         start = time.monotonic()
     assert time.monotonic() - start < 8
-    assert half.recv(2**16).startswith(b"HTTP/1.1 503")
-    half.close()
-    unread.close()
+    assert half_request.recv(2**16).startswith(b"HTTP/1.1 503")
+    half_request.close()
+    unread_answer.close()
 
 
-# -- one state
+# -- ids, and edits during a search
 
 
-def test_a_response_has_the_sentences_of_one_state(encoder, index, monkeypatch):
-    """An edit between two parts of a search does not change the second part."""
+def test_an_edit_during_a_search_does_not_change_its_hits(encoder, index, monkeypatch):
+    """The queries of a large request are searched in several parts."""
     search = CorpusIndex.search
-    begun = threading.Event()
+    first_part_is_done = threading.Event()
 
-    def slow(self, queries, *arguments, **options):
+    def slow_search(self, queries, *arguments, **options):
         hits = search(self, queries, *arguments, **options)
-        begun.set()
+        first_part_is_done.set()
         time.sleep(0.5)
         return hits
 
-    monkeypatch.setattr(CorpusIndex, "search", slow)
+    monkeypatch.setattr(CorpusIndex, "search", slow_search)
     with (
         serving(encoder, index, api_key="k", allow_edits=True) as address,
         concurrent.futures.ThreadPoolExecutor(1) as pool,
     ):
         query = {"query": TEXTS[:1] * 200, "k": 3, "only_ids": ["a", "c"]}
         answer = pool.submit(ask, f"{address}/search", query, **KEY)
-        begun.wait(10)
+        first_part_is_done.wait(10)
         edit = {"ids": ["a"], "texts": ["One red bird."]}
         assert ask(f"{address}/index/update", edit, **KEY)[0] == 200
         status, content = answer.result()
         assert status == 200
         results = content["results"]
-        assert all(result == results[0] for result in results)
+        assert len(results) == 200
+        for result in results:
+            assert result == results[0]
 
 
 def test_the_ids_of_a_request_are_checked_once(encoder, index, monkeypatch):
     from fairseq_lxsr.search import documents
 
-    checks = []
+    checked_ids = []
     id_text = documents.id_text
-    monkeypatch.setattr(
-        documents, "id_text", lambda value, name: checks.append(value) or id_text(value, name)
-    )
+
+    def counting_id_text(value, name):
+        checked_ids.append(value)
+        return id_text(value, name)
+
+    monkeypatch.setattr(documents, "id_text", counting_id_text)
     with serving(encoder, index) as address:
         query = {"query": TEXTS[:1] * 300, "k": 3, "only_ids": ["b", "x", 7]}
         status, answer = ask(f"{address}/search", query)
         assert status == 200
-        assert {hit["id"] for result in answer["results"] for hit in result["hits"]} == {"b"}
-        assert len(checks) == 3
+        for result in answer["results"]:
+            assert [hit["id"] for hit in result["hits"]] == ["b"]
+        assert len(checked_ids) == 3
+
+
+def test_invalid_ids_of_a_search_are_named(encoder, index):
+    with serving(encoder, index) as address:
         for ids, value in (([""], "''"), ("b", "'b'"), ([True], "True")):
             answer = ask(f"{address}/search", {"query": "a", "only_ids": ids})
-            assert answer[0] == 400
-            assert "only_ids" in message(answer)
-            assert value in message(answer)
+            check_error(answer, 400, "only_ids")
+            check_error(answer, 400, value)
 
 
 # -- edits
 
 
-def test_an_edit_that_may_still_be_made_is_not_to_be_sent_again(encoder, index):
+def test_the_error_of_an_edit_over_the_time_limit_tells_that_it_may_still_be_made(encoder, index):
     add = {"texts": ["One red bird."], "ids": ["d"]}
     with serving(encoder, index, api_key="k", allow_edits=True, timeout=0.5) as address:
         with editing(index.folder):
             answer = ask(f"{address}/index/add", add, **KEY)
-            assert answer[0] == 504
-            assert "may still be made" in message(answer)
-            assert "retry" not in message(answer)
-            # This one waits for the first, so it is never begun.
+            check_error(answer, 504, "may still be made")
+            assert "retry" not in answer[1]["error"]["message"]
+            # This edit waits for the first until its time is over, so it is never made.
             assert ask(f"{address}/index/delete", {"ids": ["a"]}, **KEY)[0] == 504
-        end = time.monotonic() + 10
-        while len(CorpusIndex.load(index.folder)) < 4 and time.monotonic() < end:
+        deadline = time.monotonic() + 10
+        while len(CorpusIndex.load(index.folder)) < 4:
+            assert time.monotonic() < deadline
             time.sleep(0.05)
         time.sleep(0.3)
         assert CorpusIndex.load(index.folder).ids == ["a", "b", "c", "d"]
 
 
-def test_errors_of_edits_do_not_show_folders(encoder, index, tmp_path):
+def test_errors_of_edits_do_not_tell_the_path_of_the_index(encoder, index, tmp_path):
     (tmp_path / "link").symlink_to(index.folder)
     index = CorpusIndex.load(tmp_path / "link")
     with serving(encoder, index, api_key="k", allow_edits=True) as address:
@@ -218,25 +221,25 @@ def test_errors_of_edits_do_not_show_folders(encoder, index, tmp_path):
             ("add", {"texts": ["One."]}),
             ("delete", {"ids": ["x"]}),
         ):
-            answer = ask(f"{address}/index/{name}", fields, **KEY)
-            assert answer[0] == 400
-            assert message(answer).startswith("index: ")
-            assert str(tmp_path) not in message(answer)
+            status, answer = ask(f"{address}/index/{name}", fields, **KEY)
+            assert status == 400
+            message = answer["error"]["message"]
+            assert message.startswith("index: ")
+            assert str(tmp_path) not in message
 
 
 @pytest.mark.parametrize("kind", ["flat", "int8"])
 def test_edits_by_requests_store_the_pieces_of_passages(encoder, tmp_path, kind):
     passages = [" ".join(TEXTS), "Four green fish hear the mouse. Six black horses find a bird."]
-    index = CorpusIndex.build(
-        tmp_path / "index", passages[:1] * 2, encoder, ids=["a", "b"], kind=kind
-    )
+    texts = [passages[0], passages[0]]
+    index = CorpusIndex.build(tmp_path / "index", texts, encoder, ids=["a", "b"], kind=kind)
     with serving(encoder, index, api_key="k", allow_edits=True) as address:
 
         def edit(name, **fields):
             status, answer = ask(f"{address}/index/{name}", fields, **KEY)
             assert status == 200, answer
-            segments = CorpusIndex.load(index.folder)._stored.segments
-            assert all(segment.description["pieces"] for segment in segments)
+            for segment in CorpusIndex.load(index.folder)._stored.segments:
+                assert segment.description["pieces"]
 
         edit("add", texts=passages[1:], ids=["c"])
         edit("update", texts=passages[1:], ids=["a"])

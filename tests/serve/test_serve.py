@@ -1,4 +1,4 @@
-"""`lxsr serve`, asked over sockets, by the clients that people have and by worse ones."""
+"""`lxsr serve`: its endpoints, options and limits, with requests over sockets and by clients."""
 
 import base64
 import concurrent.futures
@@ -78,25 +78,33 @@ def address(encoder, index):
 
 
 def ask(url, content=None, **headers):
-    """Status and JSON, or text, of an answer; content is sent as JSON, bytes as they are."""
-    data = (
-        content if isinstance(content, bytes) or content is None else json.dumps(content).encode()
-    )
+    """Send a request, and return the status and the JSON, or text, of the answer.
+
+    Without content, it is a GET request. Content is sent as JSON, bytes as they are.
+    """
+    method = "POST"
+    data = content
+    if content is None:
+        method = "GET"
+    elif not isinstance(content, bytes):
+        data = json.dumps(content).encode()
     connection = http.client.HTTPConnection(url.split("/")[2], timeout=30)
     try:
         path = "/" + url.split("/", 3)[3]
-        connection.request(
-            "GET" if data is None else "POST",
-            path,
-            data,
-            {"Content-Type": "application/json"} | headers,
-        )
+        connection.request(method, path, data, {"Content-Type": "application/json"} | headers)
         response = connection.getresponse()
         text = response.read().decode()
-        is_json = response.headers.get("content-type") == "application/json"
-        return response.status, json.loads(text) if is_json else text
+        if response.headers.get("content-type") == "application/json":
+            return response.status, json.loads(text)
+        return response.status, text
     finally:
         connection.close()
+
+
+def check_error(answer, status, fragment=""):
+    """Check that an answer is an error with this status, whose message has the fragment."""
+    assert answer[0] == status, answer
+    assert fragment in answer[1]["error"]["message"], answer
 
 
 def vectors(answer):
@@ -108,80 +116,86 @@ def vectors(answer):
 
 @needs_server
 def test_embeddings_are_those_of_the_encoder(address, encoder):
-    url, expected = f"{address}/v1/embeddings", encoder.encode(TEXTS, normalize=True)
+    url = f"{address}/v1/embeddings"
+    expected = encoder.encode(TEXTS, normalize=True)
     answer = ask(url, {"input": TEXTS, "model": NAME})
     np.testing.assert_array_equal(vectors(answer), expected)
     pieces = int(encoder.tokenizer.encode_flat(TEXTS)[1].sum())
     assert answer[1]["usage"] == {"prompt_tokens": pieces, "total_tokens": pieces}
     assert (answer[1]["object"], answer[1]["model"]) == ("list", NAME)
     np.testing.assert_allclose(vectors(ask(url, {"input": TEXTS[1]})), expected[1:2], atol=1e-6)
-    short = vectors(
-        ask(url, {"input": TEXTS, "dimensions": 4, "user": "x", "encoding_format": None})
-    )
-    np.testing.assert_allclose(
-        short, encoder.encode(TEXTS, truncate_dim=4, normalize=True), atol=1e-6
-    )
+
+    fields = {"input": TEXTS, "dimensions": 4, "user": "x", "encoding_format": None}
+    expected_short = encoder.encode(TEXTS, truncate_dim=4, normalize=True)
+    np.testing.assert_allclose(vectors(ask(url, fields)), expected_short, atol=1e-6)
+
     _, content = ask(url, {"input": TEXTS, "encoding_format": "base64"})
-    read = [
-        np.frombuffer(base64.b64decode(item["embedding"]), dtype="<f4") for item in content["data"]
-    ]
-    np.testing.assert_array_equal(np.stack(read), expected)
+    for item, row in zip(content["data"], expected, strict=True):
+        decoded = np.frombuffer(base64.b64decode(item["embedding"]), dtype="<f4")
+        np.testing.assert_array_equal(decoded, row)
+
+
+# Longer than the models with layers read.
+LONG_TEXT = " ".join([TEXTS[0]] * 100 + [TEXTS[2]] * 300)
 
 
 @needs_server
-def test_texts_beyond_what_the_model_reads_are_named(address, encoder, tmp_path):
-    long = " ".join(TEXTS[0] for _ in range(100)) + " " + " ".join(TEXTS[2] for _ in range(300))
-    texts = [TEXTS[0], long]
-    # A model without layers reads all of it.
+def test_a_model_without_layers_cuts_no_text(address, encoder):
+    texts = [TEXTS[0], LONG_TEXT]
     answer = ask(f"{address}/v1/embeddings", {"input": texts})
     assert "cut" not in answer[1]
     np.testing.assert_allclose(vectors(answer), encoder.encode(texts, normalize=True), atol=1e-6)
 
+
+@needs_server
+def test_the_answer_numbers_the_texts_that_are_cut(tmp_path):
+    texts = [TEXTS[0], LONG_TEXT]
     folder = random_model.write_model(tmp_path / "m", num_layers=1, max_positions=24)
-    layers = SentenceEncoder.from_pretrained(folder, "cpu")
-    index = CorpusIndex.build(tmp_path / "index", TEXTS, layers, plain=True)
-    with serving(layers, index) as cutting:
-        answer = ask(f"{cutting}/v1/embeddings", {"input": texts})
+    encoder = SentenceEncoder.from_pretrained(folder, "cpu")
+    index = CorpusIndex.build(tmp_path / "index", TEXTS, encoder, plain=True)
+    with serving(encoder, index) as address:
+        answer = ask(f"{address}/v1/embeddings", {"input": texts})
         assert answer[1]["cut"] == [1]
-        expected = layers.encode(texts, normalize=True)
+        expected = encoder.encode(texts, normalize=True)
         np.testing.assert_allclose(vectors(answer), expected, atol=1e-5)
-        assert "cut" not in ask(f"{cutting}/v1/embeddings", {"input": TEXTS})[1]
-        assert ask(f"{cutting}/search", {"query": texts})[1]["cut"] == [1]
-        assert "lxsr_texts_cut_total 2.0" in ask(f"{cutting}/metrics")[1]
-    with serving(layers, on_long="split-mean") as splitting:
-        answer = ask(f"{splitting}/v1/embeddings", {"input": texts})
+        assert "cut" not in ask(f"{address}/v1/embeddings", {"input": TEXTS})[1]
+        assert ask(f"{address}/search", {"query": texts})[1]["cut"] == [1]
+        assert "lxsr_texts_cut_total 2.0" in ask(f"{address}/metrics")[1]
+    with serving(encoder, on_long="split-mean") as address:
+        answer = ask(f"{address}/v1/embeddings", {"input": texts})
         assert "cut" not in answer[1]
-        expected = layers.encode(texts, on_long="split-mean", normalize=True)
+        expected = encoder.encode(texts, on_long="split-mean", normalize=True)
         np.testing.assert_allclose(vectors(answer), expected, atol=1e-5)
 
 
 @needs_server
 @pytest.mark.parametrize("tokens", ["model", "cl100k_base"])
-def test_tokens_are_text(encoder, tokens, monkeypatch):
+def test_token_ids_are_read_as_their_text(encoder, tokens, monkeypatch):
     if tokens == "model":
         ids = [row.tolist() for row in encoder.tokenizer.encode(TEXTS)]
     else:
         tiktoken = pytest.importorskip("tiktoken")
         use_stored_tokens(monkeypatch)
         ids = tiktoken.get_encoding(tokens).encode_batch(TEXTS)
+    expected = encoder.encode(TEXTS, normalize=True)
     with serving(encoder, tokens=tokens) as address:
-        found = vectors(ask(f"{address}/v1/embeddings", {"input": ids}))
-        np.testing.assert_allclose(found, encoder.encode(TEXTS, normalize=True), atol=1e-6)
-        np.testing.assert_allclose(
-            vectors(ask(f"{address}/v1/embeddings", {"input": ids[0]})), found[:1], atol=1e-6
-        )
-        if tokens == "model":
-            odd = ["a dog ꙮꙮ sees", "ꙮ"]
-            padded = encoder.tokenize(["a dog", *odd])["input_ids"].tolist()
-            found = vectors(ask(f"{address}/v1/embeddings", {"input": padded[:2]}))
-            np.testing.assert_allclose(
-                found, encoder.encode(["a dog", odd[0]], normalize=True), atol=1e-6
-            )
-        for wrong in ([10**6], [-1], [10**30], [[2**40]]):
-            status, content = ask(f"{address}/v1/embeddings", {"input": wrong})
+        url = f"{address}/v1/embeddings"
+        np.testing.assert_allclose(vectors(ask(url, {"input": ids})), expected, atol=1e-6)
+        np.testing.assert_allclose(vectors(ask(url, {"input": ids[0]})), expected[:1], atol=1e-6)
+        for invalid_ids in ([10**6], [-1], [10**30], [[2**40]]):
+            status, content = ask(url, {"input": invalid_ids})
             assert status == 400, content
             message = content["error"]["message"]
             assert tokens in message or "input" in message
+
+
+@needs_server
+def test_token_ids_may_be_padded_and_unknown(encoder):
+    texts = ["a dog", "a dog ꙮꙮ sees"]
+    padded = encoder.tokenize(texts)["input_ids"].tolist()
+    with serving(encoder, tokens="model") as address:
+        rows = vectors(ask(f"{address}/v1/embeddings", {"input": padded}))
+    np.testing.assert_allclose(rows, encoder.encode(texts, normalize=True), atol=1e-6)
 
 
 def use_stored_tokens(monkeypatch):
@@ -190,7 +204,7 @@ def use_stored_tokens(monkeypatch):
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", f"{core.__path__[0]}/_static/tiktoken_cache")
 
 
-REFUSED = [
+INVALID_REQUESTS = [
     (b"", 400, "JSON"),
     (b"{", 400, "JSON"),
     (b'{"input": NaN}', 400, "JSON"),
@@ -210,11 +224,7 @@ REFUSED = [
     ({"input": "a", "dimensions": 0}, 400, "dimensions is 0"),
     ({"input": "a", "dimensions": -1}, 400, "dimensions is -1"),
     ({"input": "a", "dimensions": "8"}, 400, "dimensions is '8'"),
-    (
-        {"input": "a", "encoding_format": "hex"},
-        400,
-        "encoding_format is 'hex'",
-    ),
+    ({"input": "a", "encoding_format": "hex"}, 400, "encoding_format is 'hex'"),
     ({"input": "a", "model": "text-embedding-3-small"}, 404, "'best'"),
     ({"input": "a", "model": 7}, 404, "model 7"),
     ({"input": ["a"] * 3001}, 400, "3,001"),
@@ -224,14 +234,13 @@ REFUSED = [
 
 
 @needs_server
-@pytest.mark.parametrize(("content", "status", "said"), REFUSED)
-def test_wrong_requests_are_told_why(address, content, status, said):
-    found, answer = ask(f"{address}/v1/embeddings", content)
-    assert (found, said in answer["error"]["message"]) == (status, True), answer
+def test_the_error_of_an_invalid_request_names_the_value(address):
+    for content, status, fragment in INVALID_REQUESTS:
+        check_error(ask(f"{address}/v1/embeddings", content), status, fragment)
 
 
 @needs_server
-def test_search_of_passages(encoder, tmp_path):
+def test_a_search_finds_passages_and_their_best_sentence(encoder, tmp_path):
     passages = [" ".join(TEXTS), "Four green fish hear the mouse. Six black horses find a bird."]
     index = CorpusIndex.build(tmp_path / "index", passages, encoder)
     with serving(encoder, index) as address:
@@ -249,8 +258,8 @@ def test_search_of_passages(encoder, tmp_path):
 def test_a_passage_is_added_over_http(encoder, tmp_path):
     index = CorpusIndex.build(tmp_path / "index", [" ".join(TEXTS)], encoder)
     passage = "Four green fish hear the mouse. Six black horses find a bird."
+    key = {"Authorization": "Bearer k"}
     with serving(encoder, index, allow_edits=True, api_key="k") as address:
-        key = {"Authorization": "Bearer k"}
         status, answer = ask(f"{address}/index/add", {"texts": [passage]}, **key)
         assert (status, answer["added"]) == (200, 1)
         _, answer = ask(f"{address}/search", {"query": "Six black horses", "k": 1}, **key)
@@ -258,7 +267,7 @@ def test_a_passage_is_added_over_http(encoder, tmp_path):
 
 
 @needs_server
-def test_words_are_searched_even_if_the_model_does_not_know_them(encoder, tmp_path):
+def test_a_word_that_the_model_does_not_know_finds_its_text(encoder, tmp_path):
     word = "\u10d7\u10d1\u10d8\u10da\u10d8\u10e1\u10d8"
     index = CorpusIndex.build(tmp_path / "index", [*TEXTS, f"One bird {word}."], encoder)
     with serving(encoder, index) as address:
@@ -272,124 +281,137 @@ def test_search_leaves_out_hits_below_the_threshold(address, index, encoder):
     hits = index.search(TEXTS[1], encoder.encode, 3)
     query = {"query": TEXTS[1], "k": 3, "score_threshold": hits[1].score}
     _, answer = ask(f"{address}/search", query)
-    assert [hit["line"] - 1 for hit in answer["results"][0]["hits"]] == [hits[0].line, hits[1].line]
+    lines = [hit["line"] for hit in answer["results"][0]["hits"]]
+    assert lines == [hits[0].line + 1, hits[1].line + 1]
     for value in ("0.5", True, [0.5]):
         assert ask(f"{address}/search", {"query": "a", "score_threshold": value})[0] == 400
 
 
 @needs_server
-def test_search(address, index, encoder):
-    hits = index.search([TEXTS[1], TEXTS[2]], encoder.encode, 2)
-    status, answer = ask(f"{address}/search", {"query": [TEXTS[1], TEXTS[2]], "k": 2})
+def test_hits_of_a_search_are_those_of_the_index(address, index, encoder):
+    queries = [TEXTS[1], TEXTS[2]]
+    all_hits = index.search(queries, encoder.encode, 2)
+    status, answer = ask(f"{address}/search", {"query": queries, "k": 2})
     assert status == 200
-    for query, result, expected in zip((TEXTS[1], TEXTS[2]), answer["results"], hits, strict=True):
-        assert result["query"] == query
-        assert [(hit["line"], hit["snippet"]) for hit in result["hits"]] == [
-            (h.line + 1, h.sentence) for h in expected
-        ]
-        assert [hit["score"] for hit in result["hits"]] == pytest.approx(
-            [hit.score for hit in expected]
-        )
-    assert (
-        len(ask(f"{address}/search", {"query": TEXTS[0], "k": 100})[1]["results"][0]["hits"]) == 3
-    )
-    long = " ".join(TEXTS[0] for _ in range(100)) + " " + " ".join(TEXTS[2] for _ in range(300))
-    found = ask(f"{address}/search", {"query": long, "k": 1})[1]["results"][0]["hits"][0]
-    expected = encoder.encode([long], normalize=True) @ encoder.encode(TEXTS, normalize=True).T
-    assert found["score"] == pytest.approx(expected.max(), abs=1e-3)
-    wrong = [
+    assert [result["query"] for result in answer["results"]] == queries
+    for result, expected_hits in zip(answer["results"], all_hits, strict=True):
+        for hit, expected in zip(result["hits"], expected_hits, strict=True):
+            assert hit["line"] == expected.line + 1
+            assert hit["snippet"] == expected.sentence
+            assert hit["score"] == pytest.approx(expected.score)
+    _, answer = ask(f"{address}/search", {"query": TEXTS[0], "k": 100})
+    assert len(answer["results"][0]["hits"]) == 3
+    _, answer = ask(f"{address}/search", {"query": LONG_TEXT, "k": 1})
+    [hit] = answer["results"][0]["hits"]
+    [query_vector] = encoder.encode([LONG_TEXT], normalize=True)
+    cosines = encoder.encode(TEXTS, normalize=True) @ query_vector
+    assert hit["score"] == pytest.approx(cosines.max(), abs=1e-3)
+
+
+@needs_server
+def test_an_invalid_search_is_refused(address):
+    for content in (
         {"query": "a", "k": 0},
         {"query": "a", "k": 10**9},
         {"k": 1},
         {"query": [1]},
         {"query": ""},
         {"query": "a", "top_k": 1},
-        {"query": "a"},
-    ]
-    wrong[-1]["model"] = "other"
-    assert [ask(f"{address}/search", content)[0] for content in wrong] == [400] * 6 + [404]
+    ):
+        assert ask(f"{address}/search", content)[0] == 400, content
+    assert ask(f"{address}/search", {"query": "a", "model": "other"})[0] == 404
     assert ask(f"{address}/search", {"query": "a", "k": None, "model": None})[0] == 200
 
 
 @needs_server
-def test_health_metrics_and_unknown_paths(address, encoder):
+def test_health_tells_the_model_and_the_index(address, encoder):
     status, health = ask(f"{address}/health")
     assert (status, health["status"], health["model"], health["sentences"]) == (200, "ok", NAME, 3)
     assert (health["width"], health["fingerprint"]) == (encoder.output_dim, encoder.fingerprint)
     assert ask(f"{address}/v1/models")[1]["data"][0]["id"] == NAME
-    status, answer = ask(f"{address}/v1/completions", {})
-    assert (status, "POST /v1/embeddings" in answer["error"]["message"]) == (404, True)
-    status, answer = ask(f"{address}/index/compact", {})
-    assert (status, "--allow-edits" in answer["error"]["message"]) == (404, True)
-    assert ask(f"{address}/v1/embeddings")[0] == 405
-    before = ask(f"{address}/metrics")[1]
-    ask(f"{address}/v1/embeddings", {"input": TEXTS})
-    after = ask(f"{address}/metrics")[1]
-
-    def value(text, name):
-        return sum(
-            float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(name)
-        )
-
-    assert value(after, "lxsr_texts_total") - value(before, "lxsr_texts_total") == 3
-    counted = 'lxsr_requests_total{path="/v1/embeddings",status="200"}'
-    assert value(after, counted) - value(before, counted) == 1
-    assert f'name="{NAME}"' in after
     assert ask(f"{address}/health", Host="attacker.example")[0] == 400
 
 
 @needs_server
-def test_only_who_has_the_key_is_answered(encoder):
-    with serving(encoder, api_key="sécret") as address:
-        url, content = f"{address}/v1/embeddings", {"input": "a"}
-        for given in (None, "Bearer wrong", "sécret", "Bearer ", "Basic sécret"):
-            headers = {} if given is None else {"Authorization": given.encode()}
-            assert ask(url, content, **headers)[0] == 401
-        assert ask(url, content, Authorization="Bearer sécret".encode())[0] == 200
-        assert ask(f"{address}/metrics")[0] == 401
-        assert ask(f"{address}/health")[0] == 200
-        status, answer = ask(f"{address}/search", content, Authorization="Bearer sécret".encode())
-        assert (status, "--index FOLDER" in answer["error"]["message"]) == (404, True)
+def test_the_error_of_an_unknown_path_names_the_paths_or_the_option(address):
+    check_error(ask(f"{address}/v1/completions", {}), 404, "POST /v1/embeddings")
+    check_error(ask(f"{address}/index/compact", {}), 404, "--allow-edits")
+    assert ask(f"{address}/v1/embeddings")[0] == 405
+
+
+def metric(text, name):
+    """The sum of the counters whose names begin with `name`."""
+    total = 0.0
+    for line in text.splitlines():
+        if line.startswith(name):
+            total += float(line.rsplit(" ", 1)[1])
+    return total
 
 
 @needs_server
-def test_a_key_in_any_form_of_the_scheme(encoder):
+def test_metrics_count_requests_and_texts(address):
+    before = ask(f"{address}/metrics")[1]
+    ask(f"{address}/v1/embeddings", {"input": TEXTS})
+    after = ask(f"{address}/metrics")[1]
+    assert metric(after, "lxsr_texts_total") - metric(before, "lxsr_texts_total") == 3
+    requests = 'lxsr_requests_total{path="/v1/embeddings",status="200"}'
+    assert metric(after, requests) - metric(before, requests) == 1
+    assert f'name="{NAME}"' in after
+
+
+@needs_server
+def test_all_paths_but_health_need_the_key(encoder):
+    with serving(encoder, api_key="sécret") as address:
+        url = f"{address}/v1/embeddings"
+        content = {"input": "a"}
+        key = "Bearer sécret".encode()
+        assert ask(url, content)[0] == 401
+        for wrong_key in ("Bearer wrong", "sécret", "Bearer ", "Basic sécret"):
+            assert ask(url, content, Authorization=wrong_key.encode())[0] == 401
+        assert ask(url, content, Authorization=key)[0] == 200
+        assert ask(f"{address}/metrics")[0] == 401
+        assert ask(f"{address}/health")[0] == 200
+        answer = ask(f"{address}/search", content, Authorization=key)
+        check_error(answer, 404, "--index FOLDER")
+
+
+@needs_server
+def test_the_scheme_of_a_key_is_read_without_regard_to_case_and_spaces(encoder):
     with serving(encoder, api_key="k") as address:
-        url, content = f"{address}/v1/embeddings", {"input": "a"}
-        for given in ("bearer k", "BEARER k", "Bearer  k "):
-            assert ask(url, content, Authorization=given)[0] == 200, given
-        for given in ("bearer", "bearer K", "basic k", "k"):
-            assert ask(url, content, Authorization=given)[0] == 401, given
+        url = f"{address}/v1/embeddings"
+        for header in ("bearer k", "BEARER k", "Bearer  k "):
+            assert ask(url, {"input": "a"}, Authorization=header)[0] == 200, header
+        for header in ("bearer", "bearer K", "basic k", "k"):
+            assert ask(url, {"input": "a"}, Authorization=header)[0] == 401, header
 
 
-@pytest.mark.parametrize("key", ["", " ", "a\n", "\ta", "a\rb", "a\x00b", "a "])
-def test_a_key_that_no_client_can_send(key, monkeypatch):
+def test_a_key_that_no_client_can_send_is_refused(monkeypatch):
     command = ("serve", "--model", "lxsr-static")
-    refused(lxsr_here(*command, "--api-key", key, check=False), "--api-key")
-    with pytest.raises(InputError, match="api_key"):
-        ServeOptions(api_key=key)
-    # An empty variable of the environment is no key.
-    if key and "\0" not in key:
+    for key in ("", " ", "a\n", "\ta", "a\rb", "a\x00b", "a "):
+        refused(lxsr_here(*command, "--api-key", key, check=False), "--api-key")
+        with pytest.raises(InputError, match="api_key"):
+            ServeOptions(api_key=key)
+    # An empty environment variable is no key; "\0" cannot be in a variable.
+    for key in (" ", "a\n", "\ta", "a\rb", "a "):
         monkeypatch.setenv("LXSR_API_KEY", key)
         refused(lxsr_here(*command, check=False), "LXSR_API_KEY")
 
 
-@pytest.mark.parametrize("origin", ["example.org", "https://a.org/", "https://", "", "https://a b"])
-def test_an_origin_that_no_browser_sends(origin):
-    refused(
-        lxsr_here("serve", "--model", "m", "--allow-origin", origin, check=False), "--allow-origin"
-    )
+def test_an_origin_that_no_browser_sends_is_refused():
+    for origin in ("example.org", "https://a.org/", "https://", "", "https://a b"):
+        done = lxsr_here("serve", "--model", "m", "--allow-origin", origin, check=False)
+        refused(done, "--allow-origin")
 
 
 @needs_server
-def test_pages_of_allowed_origins(encoder):
+def test_only_pages_of_allowed_origins_may_read_answers(encoder):
     preflight = {
         "Origin": "https://a.org",
         "Access-Control-Request-Method": "POST",
         "Access-Control-Request-Headers": "authorization,content-type",
     }
 
-    def allowed(address, method, path, **headers):
+    def status_and_origin(address, method, path, **headers):
         connection = http.client.HTTPConnection(address.split("/")[2], timeout=30)
         connection.request(method, path, None, headers)
         response = connection.getresponse()
@@ -399,25 +421,30 @@ def test_pages_of_allowed_origins(encoder):
 
     page = "https://a.org"
     with serving(encoder, api_key="k", allow_origin=(page, "http://localhost:3000")) as address:
-        assert allowed(address, "OPTIONS", "/v1/embeddings", **preflight) == (200, page)
-        assert allowed(address, "GET", "/health", Origin=page) == (200, page)
+        assert status_and_origin(address, "OPTIONS", "/v1/embeddings", **preflight) == (200, page)
+        assert status_and_origin(address, "GET", "/health", Origin=page) == (200, page)
         # A page must be able to read why it was refused.
-        assert allowed(address, "GET", "/v1/models", Origin=page) == (401, page)
-        assert allowed(address, "GET", "/health", Origin="https://b.org")[1] is None
+        assert status_and_origin(address, "GET", "/v1/models", Origin=page) == (401, page)
+        assert status_and_origin(address, "GET", "/health", Origin="https://b.org")[1] is None
     with serving(encoder, allow_origin=("*",)) as address:
-        assert allowed(address, "GET", "/health", Origin=page) == (200, "*")
+        assert status_and_origin(address, "GET", "/health", Origin=page) == (200, "*")
     with serving(encoder) as address:
-        assert allowed(address, "GET", "/health", Origin=page) == (200, None)
+        assert status_and_origin(address, "GET", "/health", Origin=page) == (200, None)
 
 
 @needs_server
-def test_hosts_and_paths(encoder):
+def test_only_the_name_of_the_host_and_of_this_machine_are_answered(encoder):
     with serving(encoder, host="127.0.0.2") as address:
         for host in ("127.0.0.2", "127.0.0.2:80", "localhost", "[::1]:80"):
             assert ask(f"{address}/health", Host=host)[0] == 200, host
         assert ask(f"{address}/health", Host="127.0.0.3")[0] == 400
-        # No redirect to the host that was sent.
+        # There is no redirect to the host that was sent.
         assert ask(f"{address}/health/")[0] == 404
+
+
+@needs_server
+def test_paths_with_names_of_models_are_counted_as_one_path(encoder):
+    with serving(encoder) as address:
         assert ask(f"{address}/v1/models/{NAME}")[1] == ask(f"{address}/v1/models")[1]["data"][0]
         assert ask(f"{address}/v1/models/a/b")[0] == 404
         for number in range(3):
@@ -428,7 +455,7 @@ def test_hosts_and_paths(encoder):
 
 
 @needs_server
-def test_a_text_without_a_known_word_among_others(encoder):
+def test_the_answer_numbers_texts_without_a_known_word_and_blank_ones_are_refused(encoder):
     texts = [TEXTS[0], "\U0001f44d", TEXTS[1], "\u4e00"]
     with serving(encoder) as address:
         url = f"{address}/v1/embeddings"
@@ -438,16 +465,15 @@ def test_a_text_without_a_known_word_among_others(encoder):
         assert answer[1]["empty"] == [1, 3]
         assert "empty" not in ask(url, {"input": texts[0]})[1]
         for blank in ("", " \n", "\u200b\ufeff", "\u3000"):
-            status, content = ask(url, {"input": [*texts, blank]})
-            assert (status, "input[4]" in content["error"]["message"]) == (400, True)
+            check_error(ask(url, {"input": [*texts, blank]}), 400, "input[4]")
     with serving(encoder, on_empty="error") as address:
-        status, content = ask(f"{address}/v1/embeddings", {"input": texts})
-        assert (status, "input[1]" in content["error"]["message"]) == (400, True)
+        check_error(ask(f"{address}/v1/embeddings", {"input": texts}), 400, "input[1]")
 
 
 @needs_server
-def test_tokens_without_a_network(encoder, monkeypatch):
-    """One attempt to load the table, for requests at once and for later ones."""
+def test_a_token_table_that_cannot_be_loaded_is_tried_once_until_the_retry_time(
+    encoder, monkeypatch
+):
     tiktoken = pytest.importorskip("tiktoken")
     attempts = []
 
@@ -478,11 +504,13 @@ class FakeEncoding:
         return " ".join(TEXTS[number] for number in ids)
 
 
-class Slow:
-    """An encoder that waits, and may fail for one text."""
+class SlowEncoder:
+    """An encoder that waits from the second batch on, and fails for the text `fail`."""
 
     def __init__(self, encoder, seconds=0.2):
-        self.encoder, self.seconds, self.batches = encoder, seconds, []
+        self.encoder = encoder
+        self.seconds = seconds
+        self.batches = []
 
     def __getattr__(self, name):
         return getattr(self.encoder, name)
@@ -497,69 +525,60 @@ class Slow:
 
 
 @needs_server
-def test_requests_that_wait_are_encoded_together_and_fail_alone(encoder):
-    slow = Slow(encoder)
+def test_waiting_requests_are_encoded_together_and_fail_separately(encoder):
+    slow = SlowEncoder(encoder)
     with serving(slow) as address, concurrent.futures.ThreadPoolExecutor(9) as pool:
-        texts = [TEXTS[0], *(f"{number} dogs" for number in range(6)), "fail", TEXTS[2]]
+        texts = [TEXTS[0], *(f"{number} dogs" for number in range(6)), TEXTS[2], "fail"]
         answers = list(
             pool.map(lambda text: ask(f"{address}/v1/embeddings", {"input": [text]}), texts)
         )
-        assert max(map(len, slow.batches)) >= 4
-        assert [status for status, _ in answers] == [200] * 7 + [400, 200]
-        for text, (status, answer) in zip(texts, answers, strict=True):
-            if status == 200:
-                np.testing.assert_allclose(
-                    answer["data"][0]["embedding"],
-                    encoder.encode([text], normalize=True)[0],
-                    atol=1e-6,
-                )
-        assert "its embedding is not finite" in answers[7][1]["error"]["message"]
+        assert max(len(batch) for batch in slow.batches) >= 4
+        for text, answer in zip(texts[:-1], answers[:-1], strict=True):
+            expected = encoder.encode([text], normalize=True)
+            np.testing.assert_allclose(vectors(answer), expected, atol=1e-6)
+        check_error(answers[-1], 400, "its embedding is not finite")
+
+
+# The body of this request is incomplete.
+HALF_REQUEST = b"POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
 
 
 @needs_server
-def test_limits_of_time_and_of_requests(encoder):
-    with serving(Slow(encoder, 0.6), timeout=0.3) as address:
+def test_a_request_over_the_time_limit_is_answered_with_504(encoder):
+    with serving(SlowEncoder(encoder, 0.6), timeout=0.3) as address:
         status, answer = ask(f"{address}/v1/embeddings", {"input": "a"})
         assert (status, answer["error"]["type"]) == (504, "server_error")
-        with socket.create_connection(address.split("/")[2].split(":"), timeout=10) as half:
-            half.sendall(
-                b"POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
-            )
-            assert half.recv(100).startswith(b"HTTP/1.1 504")
+        with socket.create_connection(address.split("/")[2].split(":"), timeout=10) as connection:
+            connection.sendall(HALF_REQUEST)
+            assert connection.recv(100).startswith(b"HTTP/1.1 504")
+
+
+@needs_server
+def test_requests_over_the_limit_are_answered_with_503(encoder):
     with (
-        serving(Slow(encoder, 0.5), max_requests=2) as address,
+        serving(SlowEncoder(encoder, 0.5), max_requests=2) as address,
         concurrent.futures.ThreadPoolExecutor(8) as pool,
     ):
         answers = list(
             pool.map(lambda text: ask(f"{address}/v1/embeddings", {"input": text}), "abcdefgh")
         )
-        assert sorted({status for status, _ in answers}) == [200, 503]
+        assert {status for status, _ in answers} == {200, 503}
         assert ask(f"{address}/v1/embeddings", {"input": "a"})[0] == 200
 
 
 @needs_server
-def test_a_client_that_goes_away_harms_nobody(address):
-    place = address.split("/")[2].split(":")
-    for sent in (
-        b"POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{",
-        b"\x16\x03\x01",
-        b"",
-    ):
-        with socket.create_connection(place, timeout=10) as half:
-            half.sendall(sent)
+def test_a_client_that_closes_its_connection_early_disturbs_no_other(address):
+    host_and_port = address.split("/")[2].split(":")
+    for content in (HALF_REQUEST, b"\x16\x03\x01", b""):
+        with socket.create_connection(host_and_port, timeout=10) as connection:
+            connection.sendall(content)
     assert ask(f"{address}/v1/embeddings", {"input": "a"})[0] == 200
 
 
 def started(*arguments, preexec_fn=None, **variables):
-    command = [
-        sys.executable,
-        "-m",
-        "fairseq_lxsr.cli.main",
-        "serve",
-        "--port",
-        "0",
-        *map(str, arguments),
-    ]
+    """A process of `lxsr serve`, which prints its address first."""
+    command = [sys.executable, "-m", "fairseq_lxsr.cli.main", "serve", "--port", "0"]
+    command += [str(argument) for argument in arguments]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(
         command, cwd=ROOT, env=os.environ | variables, preexec_fn=preexec_fn, **streams
@@ -568,8 +587,8 @@ def started(*arguments, preexec_fn=None, **variables):
 
 @needs_server
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_after_what_is_at_work(index, number):
-    """The model is the one that the index names; a request that is half received is answered."""
+def test_a_signal_ends_the_server_after_requests_that_have_begun(index, number):
+    # The index records the model.
     process = started("--index", index.folder, LXSR_API_KEY="k")
     try:
         address = process.stdout.readline().split()[-1].removesuffix("/v1")
@@ -579,13 +598,13 @@ def test_a_signal_ends_it_after_what_is_at_work(index, number):
             "POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\n"
             f"Authorization: Bearer k\r\nContent-Length: {len(body)}"
         )
-        with socket.create_connection(address.split("/")[2].split(":"), timeout=20) as half:
-            half.sendall(f"{head}\r\n\r\n".encode() + body[:9])
+        with socket.create_connection(address.split("/")[2].split(":"), timeout=20) as connection:
+            connection.sendall(f"{head}\r\n\r\n".encode() + body[:9])
             time.sleep(0.2)
             process.send_signal(number)
             time.sleep(0.2)
-            half.sendall(body[9:])
-            assert half.recv(100).startswith(b"HTTP/1.1 200")
+            connection.sendall(body[9:])
+            assert connection.recv(100).startswith(b"HTTP/1.1 200")
         assert process.wait(20) == 0
         assert process.stderr.read().startswith("lxsr serve: ")
     finally:
@@ -594,7 +613,7 @@ def test_a_signal_ends_it_after_what_is_at_work(index, number):
 
 
 @needs_server
-def test_the_command_answers_a_kept_connection_at_once(encoder):
+def test_answers_on_an_open_connection_are_not_delayed(encoder):
     """A second packet that waits for the acknowledgement of the first would take 40 ms."""
     process = started("--model", encoder.folder)
     try:
@@ -616,9 +635,9 @@ def test_the_command_answers_a_kept_connection_at_once(encoder):
 
 
 @needs_server
-def test_embeddings_and_queries_are_cut(encoder, tmp_path):
-    cut = CorpusIndex.build(tmp_path / "index", TEXTS, encoder, truncate_dim=7, plain=True)
-    with serving(encoder, cut, truncate_dim=5) as address:
+def test_embeddings_and_queries_are_cut_to_the_widths_of_server_and_index(encoder, tmp_path):
+    index = CorpusIndex.build(tmp_path / "index", TEXTS, encoder, truncate_dim=7, plain=True)
+    with serving(encoder, index, truncate_dim=5) as address:
         assert ask(f"{address}/health")[1]["width"] == 5
         expected = encoder.encode(TEXTS, truncate_dim=5, normalize=True)
         rows = vectors(ask(f"{address}/v1/embeddings", {"input": TEXTS}))
@@ -632,56 +651,51 @@ def test_embeddings_and_queries_are_cut(encoder, tmp_path):
 
 
 @needs_server
-def test_what_cannot_be_served_is_refused(tmp_path):
-    refused(lxsr_here("serve", check=False), "--model", "--index")
+def test_models_ports_and_hosts_that_cannot_be_used_are_refused(tmp_path):
     model = COMPATIBILITY / "best.model"
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        refused(
-            lxsr_here("serve", "--model", model, "--port", port, check=False),
-            f"--port {port}",
-        )
-    for host in ("256.1.1.1", "no-such-host.invalid", "a" * 300):
-        refused(
-            lxsr_here("serve", "--model", model, "--host", host, "--port", 0, check=False), "--host"
-        )
+    refused(lxsr_here("serve", check=False), "--model", "--index")
     refused(lxsr_here("serve", "--model", tmp_path, "--port", 0, check=False), tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        used_port = listener.getsockname()[1]
+        done = lxsr_here("serve", "--model", model, "--port", used_port, check=False)
+        refused(done, f"--port {used_port}")
+    for host in ("256.1.1.1", "no-such-host.invalid", "a" * 300):
+        done = lxsr_here("serve", "--model", model, "--host", host, "--port", 0, check=False)
+        refused(done, "--host")
 
 
 @needs_server
-@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
-@pytest.mark.parametrize("key", [None, ""])
-def test_a_server_for_other_machines_needs_a_key(monkeypatch, host, key):
+def test_a_server_for_other_machines_needs_a_key(monkeypatch):
     """The container listens on all addresses, of which `docker run -p` opens the port."""
-    monkeypatch.delenv("LXSR_API_KEY", raising=False)
-    if key is not None:
-        monkeypatch.setenv("LXSR_API_KEY", key)
-    options = ("--model", COMPATIBILITY / "best.model", "--host", host, "--port", 0)
-    refused(
-        lxsr_here("serve", *options, check=False), f"--host {host}", "LXSR_API_KEY", "127.0.0.1"
-    )
+    model = COMPATIBILITY / "best.model"
+    for host in ("0.0.0.0", "::"):
+        options = ("--model", model, "--host", host, "--port", 0)
+        monkeypatch.delenv("LXSR_API_KEY", raising=False)
+        done = lxsr_here("serve", *options, check=False)
+        refused(done, f"--host {host}", "LXSR_API_KEY", "127.0.0.1")
+        monkeypatch.setenv("LXSR_API_KEY", "")
+        done = lxsr_here("serve", *options, check=False)
+        refused(done, f"--host {host}", "LXSR_API_KEY", "127.0.0.1")
 
 
-def test_without_its_packages_it_says_what_to_install(monkeypatch):
+def test_a_missing_package_is_named_with_the_command_to_install_it(monkeypatch):
     monkeypatch.setattr("fairseq_lxsr.machine.is_missing", lambda module: module == "uvicorn")
-    refused(
-        lxsr_here("serve", "--model", "lxsr-static", check=False),
-        "lxsr serve",
-        "pip install",
-        "uvicorn",
-    )
+    done = lxsr_here("serve", "--model", "lxsr-static", check=False)
+    refused(done, "lxsr serve", "pip install", "uvicorn")
 
 
 @needs_server
-def test_the_openai_client(address, encoder):
+def test_the_openai_client_gets_embeddings_models_and_errors(address, encoder):
     openai = pytest.importorskip("openai")
     client = openai.OpenAI(base_url=f"{address}/v1", api_key="none")
     expected = encoder.encode(TEXTS, normalize=True)
-    for form in ({}, {"encoding_format": "float"}):
-        found = client.embeddings.create(model=NAME, input=TEXTS, **form)
-        np.testing.assert_allclose([item.embedding for item in found.data], expected, atol=1e-6)
-    assert len(client.embeddings.create(model=NAME, input="a", dimensions=5).data[0].embedding) == 5
-    assert found.usage.total_tokens > 0
+    for options in ({}, {"encoding_format": "float"}):
+        response = client.embeddings.create(model=NAME, input=TEXTS, **options)
+        rows = [item.embedding for item in response.data]
+        np.testing.assert_allclose(rows, expected, atol=1e-6)
+        assert response.usage.total_tokens > 0
+    response = client.embeddings.create(model=NAME, input="a", dimensions=5)
+    assert len(response.data[0].embedding) == 5
     assert [model.id for model in client.models.list()] == [NAME]
     with pytest.raises(openai.BadRequestError, match=r"input\[1\]"):
         client.embeddings.create(model=NAME, input=["a", ""])
@@ -690,23 +704,23 @@ def test_the_openai_client(address, encoder):
 
 
 @needs_server
-@pytest.mark.parametrize("by_tokens", [False, True])
-def test_langchain(address, encoder, by_tokens, monkeypatch):
-    """As it is without options, it sends tokens of OpenAI."""
+@pytest.mark.parametrize("sends_tokens", [False, True])
+def test_langchain_gets_the_embeddings_of_the_encoder(address, encoder, sends_tokens, monkeypatch):
     langchain = pytest.importorskip("langchain_openai")
-    if by_tokens:
+    options = {"base_url": f"{address}/v1", "api_key": "none", "model": NAME}
+    if sends_tokens:
+        # This is what LangChain does by default.
         use_stored_tokens(monkeypatch)
-    how = {} if by_tokens else {"check_embedding_ctx_length": False}
-    embeddings = langchain.OpenAIEmbeddings(
-        base_url=f"{address}/v1", api_key="none", model=NAME, **how
-    )
+    else:
+        options["check_embedding_ctx_length"] = False
+    embeddings = langchain.OpenAIEmbeddings(**options)
     expected = encoder.encode(TEXTS, normalize=True)
     np.testing.assert_allclose(embeddings.embed_documents(TEXTS), expected, atol=1e-6)
     np.testing.assert_allclose(embeddings.embed_query(TEXTS[0]), expected[0], atol=1e-6)
 
 
 @needs_server
-def test_chroma(address, monkeypatch):
+def test_chroma_finds_a_text_by_its_embedding(address):
     chromadb = pytest.importorskip("chromadb")
     from chromadb.utils.embedding_functions import OpenAIEmbeddingFunction
 

@@ -29,11 +29,12 @@ PARAGRAPHS = {
 
 
 @pytest.mark.parametrize("language", PARAGRAPHS)
-def test_the_language_of_a_paragraph(language):
-    assert guess_language(PARAGRAPHS[language]) == language
-    # Case does not matter, and neither does what follows the first characters.
-    assert guess_language(PARAGRAPHS[language].upper()) == language
-    assert guess_language(PARAGRAPHS[language].ljust(400, ".") + "\u4e00" * 500) == language
+def test_the_language_of_a_paragraph_is_guessed(language):
+    paragraph = PARAGRAPHS[language]
+    assert guess_language(paragraph) == language
+    assert guess_language(paragraph.upper()) == language
+    # Only the first characters are read.
+    assert guess_language(paragraph.ljust(400, ".") + "\u4e00" * 500) == language
 
 
 @pytest.mark.parametrize(
@@ -58,11 +59,11 @@ def test_the_language_of_a_paragraph(language):
         ("カタカナ語", "ja"),
     ],
 )
-def test_a_text_whose_language_is_unsure_has_a_script(text, label):
+def test_a_text_whose_language_is_not_clear_has_the_label_of_its_script(text, label):
     assert guess_language(text) == label
 
 
-def test_labels_have_scripts():
+def test_every_label_has_a_script_that_is_a_label():
     assert LABELS[0] == ""
     assert len(set(LABELS)) == len(LABELS) < 256
     assert set(COMMON_WORDS) <= set(LABELS)
@@ -70,11 +71,6 @@ def test_labels_have_scripts():
         script = script_of(label)
         assert script in LABELS
         assert script_of(script) == script
-    assert [script_of(label) for label in ("en", "ru", "fa", "el", "Latn", "")] == [
-        "Latn",
-        "Cyrl",
-        "Arab",
-        "el",
-        "Latn",
-        "",
-    ]
+    scripts = {"en": "Latn", "ru": "Cyrl", "fa": "Arab", "el": "el", "Latn": "Latn", "": ""}
+    for label, script in scripts.items():
+        assert script_of(label) == script

@@ -21,85 +21,83 @@ from fairseq_lxsr.text.sentencepiece_model import (
 )
 
 
-@pytest.fixture(scope="module")
-def processor(tmp_path_factory):
-    """A model whose pieces are single letters, with the rules."""
-    rules = write_folded_rules(tmp_path_factory.mktemp("rules"))
+def model_with_rules(**options):
+    """A SentencePiece model whose pieces are single letters, with rules of normalization."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.Train(
         sentence_iterator=iter(["ab"]),
         model_writer=model,
         model_type="char",
         vocab_size=6,
-        normalization_rule_tsv=str(rules),
         minloglevel=2,
+        **options,
     )
+    return model.getvalue()
+
+
+def processor_of(model):
     processor = sentencepiece.SentencePieceProcessor()
-    processor.LoadFromSerializedProto(model.getvalue())
+    processor.LoadFromSerializedProto(model)
     return processor
 
 
-def normal(processor, text):
+@pytest.fixture(scope="module")
+def processor(tmp_path_factory):
+    rules = write_folded_rules(tmp_path_factory.mktemp("rules"))
+    return processor_of(model_with_rules(normalization_rule_tsv=str(rules)))
+
+
+def normalized(processor, text):
     return processor.Normalize(text).replace("▁", " ").strip()
 
 
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
-def test_both_spellings_become_one(processor, form):
-    for pair in SPELLINGS:
-        usual, odd = (unicodedata.normalize(form, text).lower() for text in pair)
-        assert normal(processor, usual) == normal(processor, odd), pair
+def test_two_spellings_of_a_text_are_normalized_to_one(processor, form):
+    for usual, rare in SPELLINGS:
+        usual_text = unicodedata.normalize(form, usual).lower()
+        rare_text = unicodedata.normalize(form, rare).lower()
+        assert normalized(processor, usual_text) == normalized(processor, rare_text), usual
 
 
-def test_sentencepiece_does_what_fold_does(processor):
+def test_sentencepiece_with_the_rules_and_fold_give_the_same(processor):
     for pair in SPELLINGS:
         for text in pair:
             lower = text.lower()
-            assert normal(processor, lower) == fold(unicodedata.normalize("NFKC", lower)), text
+            assert normalized(processor, lower) == fold(unicodedata.normalize("NFKC", lower)), text
 
 
-def test_what_is_folded_is_not_folded_again():
+def test_folding_twice_is_folding_once():
     for old, new in (letters() | sequences()).items():
         assert fold(old) == new
         assert fold(new) == new
 
 
 @pytest.mark.slow
-def test_rules_of_a_compiled_rule_are_those_of_sentencepiece():
-    """Every rule of a small charsmap is found, and what it replaces is what SentencePiece does."""
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.Train(
-        sentence_iterator=iter(["ab"]),
-        model_writer=model,
-        model_type="char",
-        vocab_size=6,
-        normalization_rule_name="nmt_nfkc",
-        minloglevel=2,
-    )
-    charsmap = read_sentencepiece(model.getvalue()).charsmap
-    rules = read_rules(charsmap)
-    processor = sentencepiece.SentencePieceProcessor()
-    processor.LoadFromSerializedProto(model.getvalue())
-    names = list(rules)
-    drawn = [names[row] for row in np.random.default_rng(1).permutation(len(names))[:3000]]
-    normalized = processor.Normalize([f"0{name}0" for name in drawn])
-    for name, text in zip(drawn, normalized, strict=True):
-        expected = f"0{rules[name]}0".replace(" ", "▁")
-        assert text.removeprefix("▁") == expected
+def test_the_rules_read_from_a_model_are_those_of_sentencepiece():
+    model = model_with_rules(normalization_rule_name="nmt_nfkc")
+    rules = read_rules(read_sentencepiece(model).charsmap)
     assert rules["\uff21"] == "A"
     assert rules["e\u0301"] == "é"
+    texts = list(rules)
+    order = np.random.default_rng(1).permutation(len(texts))
+    sample = [texts[number] for number in order[:3000]]
+    normalized_texts = processor_of(model).Normalize([f"0{text}0" for text in sample])
+    for text, normalized_text in zip(sample, normalized_texts, strict=True):
+        expected = f"0{rules[text]}0".replace(" ", "▁")
+        assert normalized_text.removeprefix("▁") == expected
 
 
 def test_folded_rules_keep_the_other_rules(processor):
     for text in "\ufb01 \u00bd \uff21 e\u0301 \u1100\u1161 \u03ac \u0663 \u00df":
         expected = fold(unicodedata.normalize("NFKC", text))
-        assert normal(processor, text) == expected.strip()
+        assert normalized(processor, text) == expected.strip()
 
 
 def test_an_acute_accent_and_odd_capitals_are_folded_as_letters_are(processor):
-    assert normal(processor, "don\u00b4t") == "don't"
+    assert normalized(processor, "don\u00b4t") == "don't"
     # Greek upsilon with hook, whose normal form is a capital with an accent.
-    assert normal(processor, "\u03d3") == "\u03a5"
-    assert normal(processor, "5 \u33c0 3 \u339b") == "5 k\u03a9 3 \u03bcm"
+    assert normalized(processor, "\u03d3") == "\u03a5"
+    assert normalized(processor, "5 \u33c0 3 \u339b") == "5 k\u03a9 3 \u03bcm"
 
 
 @pytest.mark.slow

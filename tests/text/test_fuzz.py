@@ -1,4 +1,4 @@
-"""Any string can be tokenised and embedded: all scripts, NULs, lone surrogates, nothing at all."""
+"""Any string can be tokenized and embedded: all scripts, NULs, lone surrogates, no characters."""
 
 import numpy as np
 import pytest
@@ -20,24 +20,25 @@ def encoder(toy_model):
 @hypothesis.example(
     texts=["\x00", "\ud800", "a\udfffb", "\u202e\u200d", "ア אב 漢", "\n\r\u2028", "\ufeff"]
 )
-def test_any_strings_are_embedded_one_by_one_and_together(encoder, texts):
-    together = encoder.encode(texts)
-    assert together.shape == (len(texts), 32)
-    assert np.isfinite(together).all()
-    for sentence, expected in zip(texts, together, strict=True):
+def test_any_strings_have_the_same_embeddings_in_one_call_and_in_several(encoder, texts):
+    embeddings = encoder.encode(texts)
+    assert embeddings.shape == (len(texts), 32)
+    assert np.isfinite(embeddings).all()
+    for sentence, expected in zip(texts, embeddings, strict=True):
         np.testing.assert_allclose(encoder.encode([sentence])[0], expected, atol=1e-5)
 
 
 @settings
 @hypothesis.given(sentence=text)
-def test_pieces_are_what_fairseq_reads_back(encoder, sentence):
-    """No piece holds anything at which fairseq-preprocess would split, and their ids are those of
-    encoding.
-    """
-    pieces = encoder.tokenizer.pieces([sentence])[0]
+def test_fairseq_reads_the_pieces_and_ids_of_any_string(encoder, sentence):
+    tokenizer = encoder.tokenizer
+    [pieces] = tokenizer.pieces([sentence])
+    # fairseq-preprocess splits at whitespace, which no piece may have.
     assert " ".join(pieces).split() == pieces
-    symbols = encoder.tokenizer.symbols
-    known = [
-        symbols.index(piece) if piece in symbols else encoder.tokenizer.unknown for piece in pieces
-    ]
-    assert encoder.tokenizer.encode([sentence])[0].tolist() == known
+    expected_ids = []
+    for piece in pieces:
+        if piece in tokenizer.symbols:
+            expected_ids.append(tokenizer.symbols.index(piece))
+        else:
+            expected_ids.append(tokenizer.unknown)
+    assert tokenizer.encode([sentence])[0].tolist() == expected_ids

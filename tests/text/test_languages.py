@@ -37,31 +37,30 @@ from fairseq_lxsr.text.languages import (
         ("source_text", Tag("source_text")),
     ],
 )
-def test_spellings_of_a_code(codes, tag):
-    assert {parse_tag(code) for code in codes.split()} == {tag}
+def test_all_spellings_of_a_code_are_one_tag(codes, tag):
+    for code in codes.split():
+        assert parse_tag(code) == tag
 
 
-def test_scripts_of_regions_and_languages():
+def test_the_script_of_a_language_depends_on_the_region():
     scripts = {
-        code: script_of(parse_tag(code))
-        for code in ["zh", "zh_TW", "zh-HK", "zh-CN", "pa", "pa_PK", "sr", "ko", "kor_Hang", "xx"]
+        "zh": "Hans",
+        "zh_TW": "Hant",
+        "zh-HK": "Hant",
+        "zh-CN": "Hans",
+        "pa": "Guru",
+        "pa_PK": "Arab",
+        "sr": "Cyrl",
+        "ko": "Hang",
+        "kor_Hang": "Hang",
+        "xx": "",
     }
-    assert list(scripts.values()) == [
-        "Hans",
-        "Hant",
-        "Hant",
-        "Hans",
-        "Guru",
-        "Arab",
-        "Cyrl",
-        "Hang",
-        "Hang",
-        "",
-    ]
+    for code, script in scripts.items():
+        assert script_of(parse_tag(code)) == script, code
 
 
 @pytest.mark.parametrize(
-    ("wanted", "codes", "best"),
+    ("language", "codes", "best"),
     [
         ("en", "fr eng", "eng"),
         ("eng", "en-GB en", "en"),
@@ -82,15 +81,27 @@ def test_scripts_of_regions_and_languages():
         ("fr", "", None),
     ],
 )
-def test_the_best_of_several_codes(wanted, codes, best):
-    assert best_code(wanted, codes.split()) == best
+def test_the_best_of_several_codes_for_a_language(language, codes, best):
+    assert best_code(language, codes.split()) == best
 
 
-def test_codes_that_contradict_each_other():
-    for pair in ("zh zh_TW", "pt pt_BR", "eng en-US", "zho_Hant zh-TW", "eng_Latn en"):
-        assert is_same_language(*pair.split()), pair
-    for pair in ("zh_Hans zh_TW", "pt_PT pt_BR", "en fr", "sr_Latn sr_Cyrl", "ar arz"):
-        assert not is_same_language(*pair.split()), pair
+def test_codes_are_of_one_language_unless_they_contradict_each_other():
+    for first, second in (
+        ("zh", "zh_TW"),
+        ("pt", "pt_BR"),
+        ("eng", "en-US"),
+        ("zho_Hant", "zh-TW"),
+        ("eng_Latn", "en"),
+    ):
+        assert is_same_language(first, second), (first, second)
+    for first, second in (
+        ("zh_Hans", "zh_TW"),
+        ("pt_PT", "pt_BR"),
+        ("en", "fr"),
+        ("sr_Latn", "sr_Cyrl"),
+        ("ar", "arz"),
+    ):
+        assert not is_same_language(first, second), (first, second)
 
 
 @pytest.mark.parametrize(
@@ -103,62 +114,58 @@ def test_codes_that_contradict_each_other():
         ("en-US", ("en", "US")),
     ],
 )
-def test_pairs_of_codes_with_dashes(text, pair):
+def test_a_pair_of_codes_with_dashes_is_split_between_the_languages(text, pair):
     assert split_pair(text) == pair
     assert list(PrepareConfig({text: "x"}).pairs) == ["-".join(pair)]
 
 
-def test_a_pair_in_two_spellings_is_refused():
+def test_two_spellings_of_one_pair_are_refused():
     with pytest.raises(InputError, match="en-zh_TW"):
         PrepareConfig({"en-zh-TW": "x", "en-zh_TW": "y"})
 
 
-def test_filters_take_every_spelling():
+def test_filters_accept_all_spellings_of_a_code():
     for language in ("pt", "pt_BR", "por", "pt-PT"):
         is_in = language_check("stopwords", language, "en")
         assert is_in("o gato que não é uma", language, "en")
         assert not is_in("the cat of the house is here", language, "en")
-        assert foreign_letter(language)("ж")
-        assert not foreign_letter(language)("não")
+        is_foreign = foreign_letter(language)
+        assert is_foreign("ж")
+        assert not is_foreign("não")
     with pytest.raises(InputError, match="sr_Latn"):
         foreign_letter("sr_Latn")
 
 
-@pytest.mark.parametrize("language", ["pt_BR", "por", "pt"])
-def test_labels_of_a_detector_agree_with_every_spelling(language):
+def test_a_detector_accepts_all_spellings_of_a_code():
     pytest.importorskip("py3langid")
-    is_in = language_check("py3langid", "en", language)
-    assert is_in(
-        "O menino comprou um livro novo na livraria da cidade e não gostou dele.", language, "en"
-    )
-    assert not is_in(
-        "The boy has bought a new book in the shop of the town and did not like it.", language, "en"
-    )
+    portuguese = "O menino comprou um livro novo na livraria da cidade e não gostou dele."
+    english = "The boy has bought a new book in the shop of the town and did not like it."
+    for language in ("pt_BR", "por", "pt"):
+        is_in = language_check("py3langid", "en", language)
+        assert is_in(portuguese, language, "en")
+        assert not is_in(english, language, "en")
 
 
-def test_test_sets_take_every_spelling():
-    codes = {
-        "zh_TW": "zho_Hant",
-        "zh-Hans-CN": "zho_Hans",
-        "en_US": "eng_Latn",
-        "pes": "pes_Arab",
-        "fre": "fra_Latn",
-    }
-    assert {code: datasets()["flores200-devtest"].code(code) for code in codes} == codes
-    codes = {
-        "zh_TW": "zho-TW",
-        "pt_BR": "por-BR",
-        "pt": "por",
-        "en_GB": "eng-GB",
-        "zho_Hant": "zho-TW",
-        "ger": "deu",
-    }
-    assert {code: datasets()["ntrex128"].code(code) for code in codes} == codes
-    with pytest.raises(InputError, match="'lu'"):  # Luba-Katanga, where there is Luba-Kasai
-        datasets()["flores200-devtest"].code("lu")
+def test_test_sets_accept_all_spellings_of_a_code():
+    flores = datasets()["flores200-devtest"]
+    assert flores.code("zh_TW") == "zho_Hant"
+    assert flores.code("zh-Hans-CN") == "zho_Hans"
+    assert flores.code("en_US") == "eng_Latn"
+    assert flores.code("pes") == "pes_Arab"
+    assert flores.code("fre") == "fra_Latn"
+    ntrex = datasets()["ntrex128"]
+    assert ntrex.code("zh_TW") == "zho-TW"
+    assert ntrex.code("pt_BR") == "por-BR"
+    assert ntrex.code("pt") == "por"
+    assert ntrex.code("en_GB") == "eng-GB"
+    assert ntrex.code("zho_Hant") == "zho-TW"
+    assert ntrex.code("ger") == "deu"
+    # FLORES has Luba-Kasai, but not Luba-Katanga.
+    with pytest.raises(InputError, match="'lu'"):
+        flores.code("lu")
 
 
-def test_corpora_take_every_spelling(capsys):
+def test_corpora_accept_all_spellings_of_a_code(capsys):
     assert find_corpus("Europarl-v8", "eng", "fra").pair("eng", "pt_BR") == ("en", "pt")
     assert not find_corpus("ParaCrawl-v9", "en", "zh").has("en", "zh_TW")
     main(["corpus", "list", "--lang-pair", "eng-fre"])
@@ -168,12 +175,12 @@ def test_corpora_take_every_spelling(capsys):
     assert "Europarl-v8" in names
 
 
-def test_a_pair_of_which_there_is_no_corpus_is_said_with_the_codes_that_there_are(capsys):
+def test_for_a_pair_without_a_corpus_the_languages_of_the_corpora_are_listed(capsys):
     main(["corpus", "list", "--lang-pair", "en-zh_TW"])
-    said = capsys.readouterr().out.splitlines()
-    assert said[0].startswith("en-zh_TW: ")
-    assert " en, af, ar, " in said[0]
-    assert any(line.startswith("flores200") for line in said[1:])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("en-zh_TW: ")
+    assert " en, af, ar, " in lines[0]
+    assert any(line.startswith("flores200") for line in lines[1:])
     with pytest.raises(SystemExit, match="2"):
         main(["corpus", "list", "--lang-pair", "en-tlh"])
     assert " en, af, " in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The SentencePiece model file, as the library protobuf reads it."""
+"""SentencePiece model files are read as by the library protobuf, and extended."""
 
 import io
 
@@ -22,43 +22,49 @@ KINDS = [
 ]
 
 
-def trained(**how) -> bytes:
-    model, lines = io.BytesIO(), iter([side for pair in toy.sentences(200) for side in pair])
+def trained(**options) -> bytes:
+    lines = []
+    for english, french in toy.sentences(200):
+        lines += [english, french]
+    model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.Train(
-        sentence_iterator=lines, model_writer=model, minloglevel=2, **how
+        sentence_iterator=iter(lines), model_writer=model, minloglevel=2, **options
     )
     return model.getvalue()
 
 
-@pytest.mark.parametrize("how", KINDS, ids=str)
-def test_the_same_fields(how):
+@pytest.mark.parametrize("options", KINDS, ids=str)
+def test_the_fields_of_a_model_are_those_that_protobuf_reads(options):
     proto = pytest.importorskip("sentencepiece.sentencepiece_model_pb2").ModelProto()
-    model = trained(**how)
-    proto.ParseFromString(model)
-    found, trainer, normalizer = (
-        read_sentencepiece(model),
-        proto.trainer_spec,
-        proto.normalizer_spec,
+    content = trained(**options)
+    proto.ParseFromString(content)
+    model = read_sentencepiece(content)
+    for piece, expected in zip(model.pieces, proto.pieces, strict=True):
+        assert piece.text == expected.piece
+        assert piece.score == expected.score
+        assert piece.type == expected.type
+    trainer = proto.trainer_spec
+    normalizer = proto.normalizer_spec
+    assert model.kind == trainer.model_type
+    assert model.byte_fallback == trainer.byte_fallback
+    assert model.charsmap == normalizer.precompiled_charsmap
+    assert model.plain == (
+        normalizer.add_dummy_prefix
+        and normalizer.remove_extra_whitespaces
+        and normalizer.escape_whitespaces
+        and not trainer.treat_whitespace_as_suffix
     )
-    assert [(piece.text, piece.score, piece.type) for piece in found.pieces] == [
-        (piece.piece, piece.score, piece.type) for piece in proto.pieces
-    ]
-    assert (found.kind, found.byte_fallback) == (trainer.model_type, trainer.byte_fallback)
-    assert found.charsmap == normalizer.precompiled_charsmap
-    blanks = (
-        normalizer.add_dummy_prefix,
-        normalizer.remove_extra_whitespaces,
-        normalizer.escape_whitespaces,
-    )
-    assert found.plain == (all(blanks) and not trainer.treat_whitespace_as_suffix)
 
 
-def test_pieces_are_appended():
-    old, new = trained(**KINDS[0]), [Piece("ж", -1e3, 1), Piece("▁" + 100 * "že", -1e3 - 1, 4)]
-    longer = with_pieces(old, new)
-    assert longer.startswith(old)
-    assert read_sentencepiece(longer).pieces == read_sentencepiece(old).pieces + new
-    assert read_sentencepiece(longer).kind == BPE
-    processor = sentencepiece.SentencePieceProcessor(model_proto=longer)
-    assert [processor.IdToPiece(80), processor.GetScore(81)] == ["ж", -1001.0]
+def test_pieces_are_appended_to_a_model():
+    content = trained(**KINDS[0])
+    new_pieces = [Piece("ж", -1e3, 1), Piece("▁" + 100 * "že", -1e3 - 1, 4)]
+    extended = with_pieces(content, new_pieces)
+    assert extended.startswith(content)
+    old_pieces = read_sentencepiece(content).pieces
+    assert read_sentencepiece(extended).pieces == old_pieces + new_pieces
+    assert read_sentencepiece(extended).kind == BPE
+    processor = sentencepiece.SentencePieceProcessor(model_proto=extended)
+    assert processor.IdToPiece(80) == "ж"
+    assert processor.GetScore(81) == -1001.0
     assert processor.EncodeAsIds("žж")[-1] == 80

@@ -12,18 +12,17 @@ def script():
     return load_script(ROOT / "tools" / "alphabets.py")
 
 
-def test_sets_have_ranges_strings_and_escapes(script):
+def test_a_set_of_characters_may_have_ranges_strings_and_escapes(script):
     assert script.characters(r"[a-c {ch} \- é \u0301]") == set("abcch-é\u0301")
 
 
-def test_alphabets_have_both_cases_and_blocks_of_scripts(script, tmp_path):
-    codes = [script.CLDR_NAMES.get(code, code) for code in script.LANGUAGES.split()]
-    for code in codes:
-        sets = {"exemplarCharacters": "[a-c é {dž} 1 一]", "auxiliary": "[ü]"}
+def test_alphabets_have_both_cases_and_the_blocks_of_their_scripts(script, tmp_path):
+    sets = {"exemplarCharacters": "[a-c é {dž} 1 一]", "auxiliary": "[ü]"}
+    for language in script.LANGUAGES.split():
+        code = script.CLDR_NAMES.get(language, language)
+        content = {"main": {code: {"characters": sets}}}
         (tmp_path / code).mkdir()
-        (tmp_path / code / "characters.json").write_text(
-            json.dumps({"main": {code: {"characters": sets}}})
-        )
+        (tmp_path / code / "characters.json").write_text(json.dumps(content))
     script.write_alphabets(tmp_path, "48", tmp_path / "alphabets.json")
     record = json.loads((tmp_path / "alphabets.json").read_text(encoding="utf-8"))
     assert "48" in record["source"]

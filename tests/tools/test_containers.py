@@ -1,4 +1,4 @@
-"""containers/: what they promise, without a Docker; tools/try_containers.sh builds and asks them."""
+"""The files of containers/ and locks/, without Docker; tools/try_containers.sh builds the images."""
 
 import re
 import runpy
@@ -13,15 +13,19 @@ PINNED = r"^([\w.-]+)==([^\s;]+)"
 
 
 def instructions(name: str) -> list[tuple[str, str]]:
-    """The instructions of a Dockerfile, continued lines joined."""
+    """The names and arguments of the instructions of a Dockerfile; continued lines are joined."""
     text = (CONTAINERS / f"{name}.Dockerfile").read_text(encoding="utf-8").replace("\\\n", "")
-    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
-    return [(line.split(" ", 1)[0], line.split(" ", 1)[1]) for line in lines]
+    result = []
+    for line in text.splitlines():
+        if line and not line.startswith("#"):
+            instruction, arguments = line.split(" ", 1)
+            result.append((instruction, arguments))
+    return result
 
 
 @pytest.mark.parametrize("name", ["serve", "train"])
-def test_the_extras_exist_and_versions_are_those_that_were_tried(name):
-    """pip gets nothing without a checksum, from a package index or from the build of a package."""
+def test_images_install_only_packages_with_checksums(name):
+    """From a package index, and for the build of a package."""
     runs = [value for kind, value in instructions(name) if kind == "RUN" and "pip" in value]
     installs = re.findall(r"pip(?: --python \S+)? (?:install|wheel) ([^&]+)", " ".join(runs))
     assert len(installs) >= 3
@@ -36,18 +40,19 @@ def normal(name):
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "locks").iterdir()), ids=lambda path: path.stem)
-def test_locks_have_the_versions_that_were_tried(path):
+def test_locks_have_the_versions_of_the_constraints_and_checksums():
     constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8")
-    tried = {normal(name): version for name, version in re.findall(PINNED, constraints, re.M)}
-    text = path.read_text(encoding="utf-8")
-    locked = dict(re.findall(PINNED, text, re.M))
-    assert len(locked) == len(re.findall(r"^\S", text, re.M))
-    for name, version in locked.items():
-        # Parts of torch for GPUs, and of an operating system, have no constraint.
-        assert tried.get(normal(name), version) == version
-    requirements = re.split(r"^(?=\S)", text, flags=re.M)[1:]
-    assert all("--hash=sha256:" in requirement for requirement in requirements)
+    versions = {normal(name): version for name, version in re.findall(PINNED, constraints, re.M)}
+    for path in sorted((ROOT / "locks").iterdir()):
+        text = path.read_text(encoding="utf-8")
+        locked = dict(re.findall(PINNED, text, re.M))
+        requirements = re.split(r"^(?=\S)", text, flags=re.M)[1:]
+        assert len(locked) == len(requirements), path
+        for name, version in locked.items():
+            # Parts of torch for GPUs, and of an operating system, have no constraint.
+            assert versions.get(normal(name), version) == version, path
+        for requirement in requirements:
+            assert "--hash=sha256:" in requirement, path
 
 
 def test_locks_have_all_requirements():
@@ -56,23 +61,25 @@ def test_locks_have_all_requirements():
     for name in ("encode", "serve", "train"):
         text = (ROOT / "locks" / f"{name}.txt").read_text(encoding="utf-8")
         locked = {normal(package) for package, _ in re.findall(PINNED, text, re.M)}
-        required = project["dependencies"] + extras.get(name, [])
-        names = {normal(re.match(r"[\w.-]+", requirement)[0]) for requirement in required}
-        assert names - {"fairseq-lxsr"} <= locked
+        for requirement in project["dependencies"] + extras.get(name, []):
+            package = normal(re.match(r"[\w.-]+", requirement)[0])
+            assert package in locked or package == "fairseq-lxsr"
 
 
-def test_the_context_has_what_a_build_of_the_package_reads():
-    ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
-    kept = {line[1:] for line in ignored if line.startswith("!")}
-    assert {"README.md", "LICENSE", "pyproject.toml", "setup.py", "fairseq_lxsr", "locks"} <= kept
-    assert all((ROOT / name).exists() for name in kept)
+def test_the_build_context_has_the_files_of_the_package():
+    patterns = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    names = {pattern[1:] for pattern in patterns if pattern.startswith("!")}
+    assert {"README.md", "LICENSE", "pyproject.toml", "setup.py", "fairseq_lxsr", "locks"} <= names
+    for name in names:
+        assert (ROOT / name).exists()
 
 
-def test_the_server_is_not_root_and_is_asked_for_its_health():
-    last = dict(instructions("serve"))
-    assert last["USER"] == "lxsr"
-    assert "/opt/lxsr/health.py" in last["HEALTHCHECK"]
-    assert last["FROM"] == "${BASE}"
+def test_the_server_does_not_run_as_root_and_has_a_health_check():
+    # Of repeated instructions, the last one counts.
+    arguments = dict(instructions("serve"))
+    assert arguments["USER"] == "lxsr"
+    assert "/opt/lxsr/health.py" in arguments["HEALTHCHECK"]
+    assert arguments["FROM"] == "${BASE}"
 
 
 @pytest.mark.parametrize(
@@ -84,12 +91,12 @@ def test_the_server_is_not_root_and_is_asked_for_its_health():
         ("/sbin/docker-init -- lxsr serve --port 9002", 9002),
     ],
 )
-def test_the_check_of_health_reads_the_port_of_the_server(command, port):
+def test_the_health_check_reads_the_port_from_the_command_of_the_server(command, port):
     health = runpy.run_path(str(CONTAINERS / "health.py"))
     assert health["port_of"](command.split()) == port
 
 
-def test_the_workflow_runs_pinned_actions_without_a_token():
+def test_workflows_run_pinned_actions_without_credentials_and_install_with_checksums():
     steps = []
     for name in ("ci", "nightly", "publish"):
         text = (ROOT / ".github" / "workflows" / f"{name}.yml").read_text(encoding="utf-8")
@@ -101,17 +108,19 @@ def test_the_workflow_runs_pinned_actions_without_a_token():
         if action == "actions/checkout":
             assert step["with"]["persist-credentials"] is False
         command = step.get("run", "")
-        # The job that tries the bounds installs versions that are found when it runs.
+        # The job that tests the bounds resolves versions when it runs.
         if "pip install" in command and "--resolution" not in command:
             assert "--require-hashes" in command or "--no-index" in command, command
 
 
-def test_the_services_are_open_to_this_machine_alone():
+def test_the_services_listen_only_on_this_machine_and_need_keys():
     services = yaml.safe_load((CONTAINERS / "compose.yaml").read_text(encoding="utf-8"))["services"]
     for service in services.values():
-        assert all(port.startswith("127.0.0.1:") for port in service["ports"])
+        for port in service["ports"]:
+            assert port.startswith("127.0.0.1:")
         assert service["cap_drop"] == ["ALL"]
-        (key,) = [name for name in service["environment"] if name.endswith("API_KEY")]
+        [key] = [name for name in service["environment"] if name.endswith("API_KEY")]
+        # `:?` makes a missing variable an error.
         assert ":?" in service["environment"][key]
     server = services["lxsr"]
     assert (CONTAINERS / server["build"]["context"] / server["build"]["dockerfile"]).is_file()

@@ -1,4 +1,4 @@
-"""tools/install.py on a machine that lacks something; CI tries the complete installation."""
+"""tools/install.py on machines that lack something, and installations without extras."""
 
 import os
 import re
@@ -21,7 +21,7 @@ from fairseq_lxsr.errors import install_command
 from fairseq_lxsr.export import st_folder
 
 FORMS = ("web", "sentence-transformers", "onnx")
-# all that `pip install fairseq-lxsr` brings
+# The packages that `pip install fairseq-lxsr` installs.
 SMALL = ("numpy", "sentencepiece", "safetensors", "tqdm", "filelock")
 
 
@@ -30,30 +30,30 @@ def install():
     return load_script(ROOT / "tools" / "install.py")
 
 
-def stopped(check, capsys) -> str:
-    with pytest.raises(SystemExit) as ended:
+def error_of(check, capsys) -> str:
+    """The single line with which a check ends the program."""
+    with pytest.raises(SystemExit) as stop:
         check()
-    assert ended.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    assert stop.value.code == 2
+    [line] = capsys.readouterr().err.splitlines()
     return line
 
 
 @pytest.fixture
 def machine(install, monkeypatch):
-    """An installation on a machine with room, whatever this one has."""
+    """An installation on a machine with 50 GB of free disk."""
     usage = SimpleNamespace(free=50 * 10**9)
     monkeypatch.setattr(install.shutil, "disk_usage", lambda path: usage)
     install.usage = usage
     return install
 
 
-def test_this_machine_will_do_but_not_with_a_python_too_old(machine, monkeypatch, capsys):
+def test_a_python_that_is_too_old_is_refused(machine, monkeypatch, capsys):
     machine.check_python()
-    machine.check_machine("all")
     monkeypatch.setattr(machine.sys, "version_info", (3, 9, 18))
-    message = stopped(machine.check_python, capsys)
-    assert sys.executable in message
-    assert all(version in message for version in ("3.9", "3.11", "3.13", "PYTHON="))
+    message = error_of(machine.check_python, capsys)
+    for fragment in (sys.executable, "3.9", "3.11", "3.13", "PYTHON="):
+        assert fragment in message
 
 
 def test_neither_compiler_nor_headers_are_needed(machine, monkeypatch):
@@ -62,45 +62,47 @@ def test_neither_compiler_nor_headers_are_needed(machine, monkeypatch):
     machine.check_machine("all")
 
 
-def test_a_full_disk(machine, monkeypatch, capsys):
+def test_a_disk_with_too_little_room_for_a_set_is_refused(machine, monkeypatch, capsys):
+    machine.check_machine("all")
     monkeypatch.setattr(machine.usage, "free", 3 * 10**9)
     machine.check_machine("demo")
-    assert "3.0 GB free" in stopped(lambda: machine.check_machine("all"), capsys)
+    assert "3.0 GB free" in error_of(lambda: machine.check_machine("all"), capsys)
 
 
 @pytest.mark.parametrize(
-    ("stamped", "expected"), [("", ()), ("demo", ("demo",)), ("all", ("demo", "all"))]
+    ("installed", "expected"), [("", []), ("demo", ["demo"]), ("all", ["demo", "all"])]
 )
-def test_everything_has_what_the_demo_needs(install, monkeypatch, tmp_path, stamped, expected):
-    monkeypatch.setattr(install, "STAMP", str(tmp_path / "installed"))
+def test_the_stamp_tells_which_sets_are_installed(
+    install, monkeypatch, tmp_path, installed, expected
+):
+    """The set `all` contains the set `demo`."""
+    stamp = tmp_path / "installed"
+    monkeypatch.setattr(install, "STAMP", str(stamp))
     monkeypatch.setattr(install, "PYTHON", sys.executable)
-    if stamped:
-        Path(install.STAMP).write_text(f"{install.fingerprint()} {stamped}")
-    assert tuple(filter(install.installed, install.SETS)) == expected
-    Path(install.STAMP).write_text(f"0123456789abcdef {stamped}")
-    assert not any(map(install.installed, install.SETS))
+    if installed:
+        stamp.write_text(f"{install.fingerprint()} {installed}")
+    assert [name for name in install.SETS if install.installed(name)] == expected
+    stamp.write_text(f"0123456789abcdef {installed}")
+    assert [name for name in install.SETS if install.installed(name)] == []
 
 
-def test_each_set_is_of_extras(install):
+def test_each_set_has_extras_with_dependencies(install):
     for extras, *_ in install.SETS.values():
         assert install.dependencies(*extras)
 
 
-def test_failing_step_shows_the_end_of_the_log(install, monkeypatch, tmp_path, capsys):
+def test_a_failing_step_shows_the_end_of_its_log(install, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(install, "LOG", str(tmp_path / "log"))
+    command = [sys.executable, "-c", "import sys; sys.exit('OSError: No space left on device')"]
     with pytest.raises(SystemExit):
-        install.run(
-            "a step",
-            [sys.executable, "-c", "import sys; sys.exit('OSError: No space left on device')"],
-        )
+        install.run("a step", command)
     err = capsys.readouterr().err
     assert "OSError: No space left on device" in err
     assert str(tmp_path / "log") in err.splitlines()[-1]
 
 
 @pytest.mark.parametrize("version", ["2.7", "3.6", "3.8", "3.10"])
-def test_an_old_python_gets_as_far_as_the_sentence(version):
-    """Where the machine has one."""
+def test_an_old_python_prints_which_versions_are_supported(version):
     candidates = [
         *Path.home().glob(f".pyenv/versions/{version}.*/bin/python"),
         Path(f"/usr/bin/python{version}"),
@@ -117,75 +119,68 @@ def test_an_old_python_gets_as_far_as_the_sentence(version):
         assert version in done.stderr
 
 
-def test_the_demo_can_be_shorter_and_of_other_text():
+def test_the_demo_has_variables_for_text_languages_and_updates():
     def commands(**variables):
-        return subprocess.run(
+        done = subprocess.run(
             ["make", "-n", "demo"],
             cwd=ROOT,
             capture_output=True,
             text=True,
             check=True,
             env=os.environ | variables,
-        ).stdout
+        )
+        return done.stdout
 
     assert "--max-update" not in commands()
-    assert "lxsr run own --lang-pair en-de  --recipe best --max-update 3" in commands(
-        DATA="own", TGT="de", UPDATES="3"
-    )
+    expected = "lxsr run own --lang-pair en-de  --recipe best --max-update 3"
+    assert expected in commands(DATA="own", TGT="de", UPDATES="3")
 
 
-def test_every_package_is_pinned(install):
-    pinned = {
-        line.split("==")[0]
-        for line in (ROOT / "constraints.txt").read_text().splitlines()
-        if "==" in line
-    }
-    requirements = [
-        *install.BUILD,
-        *install.dependencies(),
-        *install.dependencies("dev"),
-        "fairseq-fixed",
-    ]
-    names = {re.match(r"[\w.-]+", requirement)[0] for requirement in requirements}
-    assert {name.lower().replace("_", "-") for name in names} <= {
-        name.lower().replace("_", "-") for name in pinned
-    }
+def package_name(requirement):
+    return re.match(r"[\w.-]+", requirement)[0].lower().replace("_", "-")
+
+
+def test_every_package_has_a_version_in_the_constraints(install):
+    pinned = set()
+    for line in (ROOT / "constraints.txt").read_text().splitlines():
+        if "==" in line:
+            pinned.add(package_name(line))
+    requirements = [*install.BUILD, *install.dependencies(), *install.dependencies("dev")]
+    requirements.append("fairseq-fixed")
+    for requirement in requirements:
+        assert package_name(requirement) in pinned
 
 
 def test_dependencies_are_those_of_pyproject(install):
-    assert {re.match(r"[\w.-]+", name)[0] for name in install.dependencies()} == set(SMALL)
-    assert {"accelerate>=1", "sentence-transformers>=6", "torch>=2.6"} == set(
-        install.dependencies("st")
-    )
-    everything = install.dependencies("dev")
+    assert {package_name(requirement) for requirement in install.dependencies()} == set(SMALL)
+    expected = {"accelerate>=1", "sentence-transformers>=6", "torch>=2.6"}
+    assert set(install.dependencies("st")) == expected
+    for_developers = install.dependencies("dev")
     extras = "torch faiss train st onnx prepare documents zst parquet mteb ray report docs"
     for extra in extras.split():
-        assert set(install.dependencies(extra)) <= set(everything)
-    assert not any("fairseq-lxsr" in requirement for requirement in everything)
+        assert set(install.dependencies(extra)) <= set(for_developers)
+    for requirement in for_developers:
+        assert "fairseq-lxsr" not in requirement
 
 
-def test_the_package_has_all_its_files():
-    """The wheel has the modules and what package-data names."""
-    setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"][
-        "setuptools"
-    ]
+def test_package_data_has_all_files_of_the_repository_that_are_no_modules():
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    package_data = tomllib.loads(text)["tool"]["setuptools"]["package-data"]
     packed = set()
-    for package, patterns in setuptools["package-data"].items():
-        packed.update(
-            path
-            for pattern in patterns
-            for path in ROOT.joinpath(*package.split(".")).glob(pattern)
-        )
+    for package, patterns in package_data.items():
+        for pattern in patterns:
+            packed.update(ROOT.joinpath(*package.split(".")).glob(pattern))
     listed = subprocess.run(
         ["git", "ls-files", "fairseq_lxsr"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     files = {ROOT / name for name in listed.stdout.splitlines() if not name.endswith(".py")}
-    assert {path for path in files if path.exists()} <= packed
     assert ROOT / "fairseq_lxsr" / "recipes" / "best.yaml" in files
+    for path in files:
+        assert path in packed or not path.exists(), path
 
 
 EXTRAS = {"torch", "faiss", "fairseq", "yaml", "sentence_transformers", "transformers"}
-OF_ONNX = {"onnx", "onnxruntime", "tokenizers", "google"}
+ONNX_LIBRARIES = {"onnx", "onnxruntime", "tokenizers", "google"}
 WITHOUT_EXTRAS = """
 import contextlib, importlib.abc, io, sys
 
@@ -204,17 +199,18 @@ import fairseq_lxsr
 from fairseq_lxsr.cli.main import main
 
 def refused(*words):
-    said = io.StringIO()
-    with contextlib.redirect_stderr(said):
+    errors = io.StringIO()
+    with contextlib.redirect_stderr(errors):
         try:
             main(words)
         except SystemExit as stop:
-            assert stop.code == 2, said.getvalue()
-    print(said.getvalue(), end="")
+            assert stop.code == 2, errors.getvalue()
+    print(errors.getvalue(), end="")
 """
 
 
-def without_extras(code: str, blocked: set[str] = EXTRAS | OF_ONNX) -> list[str]:
+def without_extras(code: str, blocked: set[str] = EXTRAS | ONNX_LIBRARIES) -> list[str]:
+    """The lines that code prints in a Python where blocked packages cannot be imported."""
     return python(WITHOUT_EXTRAS.replace("{blocked}", repr(blocked)) + code).splitlines()
 
 
@@ -227,11 +223,12 @@ def bag(tmp_path_factory):
     return folder
 
 
-def test_a_model_without_layers_needs_five_packages(bag, tmp_path):
-    text, index, vectors = bag.parent / "text", tmp_path / "index", tmp_path / "en.npy"
-    expected = SentenceEncoder.from_pretrained(bag).encode(
-        Path(f"{text}.en").read_text().splitlines()
-    )
+def test_commands_for_a_model_without_layers_run_without_extras(bag, tmp_path):
+    text = bag.parent / "text"
+    index = tmp_path / "index"
+    vectors = tmp_path / "en.npy"
+    lines = Path(f"{text}.en").read_text().splitlines()
+    expected = SentenceEncoder.from_pretrained(bag).encode(lines)
     sides = ["--source", f"{text}.en", "--target", f"{text}.fr", "--model", str(bag)]
     code = f"""
 main(["embed", "--model", {str(bag)!r}, "--input", "{text}.en", "--output", {str(vectors)!r}])
@@ -248,98 +245,86 @@ assert not {{"torch", "faiss"}} & {{name.split(".")[0] for name in sys.modules}}
     np.testing.assert_array_equal(np.load(vectors), expected)
 
 
-def exports(model, order: int, output) -> dict[str, list[list[str]]]:
-    """Commands that export a model without layers: those that need nothing else, and those of the
-    extra onnx.
-    """
-    words = [
-        ["export", form, "--model", str(model), "--output", f"{output}/{form}"] for form in FORMS
-    ]
-    words[0] += ["--input", f"{model.parent}/text.en"]
-    return {
-        "": words[:2],
-        "onnx": [words[2]] if not order else [[*words[2], "--normalize", "--int8"]],
-    }
+def export_command(form, model, output, *options) -> list[str]:
+    words = ["export", form, "--model", str(model), "--output", f"{output}/{form}", *options]
+    if form == "web":
+        words += ["--input", f"{model.parent}/text.en"]
+    return words
 
 
-@pytest.mark.parametrize("order", [0, 1])
-def test_exports_without_torch_are_those_with_it(order, bag, tmp_path, monkeypatch):
-    """All files have the same bytes; that the vectors are ours is for tests/export, where the
-    libraries are.
-    """
+@pytest.mark.parametrize("has_order", [False, True])
+def test_files_exported_without_extras_are_those_exported_with_them(
+    has_order, bag, tmp_path, monkeypatch
+):
+    """tests/export compares the vectors of the files, with the libraries."""
     model = bag
-    if not order:
+    onnx_options = ("--normalize", "--int8")
+    if not has_order:
         model = random_model.write_model(tmp_path / "mean", gated=True, num_layers=0)
         shutil.copy(bag.parent / "text.en", model.parent)
-    for extra, commands in exports(model, order, tmp_path / "without").items():
-        code = "".join(f"main({words!r})\n" for words in commands)
-        output = without_extras(code, EXTRAS | (set() if extra else OF_ONNX))
-        assert extra or any("sentence-transformers" in line for line in output)
+        onnx_options = ()
+    folder = tmp_path / "without"
+    web = export_command("web", model, folder)
+    sentence_transformers = export_command("sentence-transformers", model, folder)
+    output = without_extras(f"main({web!r})\nmain({sentence_transformers!r})\n")
+    assert any("sentence-transformers" in line for line in output)
+    # This format needs the libraries of ONNX, but not torch.
+    onnx = export_command("onnx", model, folder, *onnx_options)
+    without_extras(f"main({onnx!r})\n", EXTRAS)
+
     monkeypatch.setattr(st_folder, "is_missing", lambda name: True)
-    for commands in exports(model, order, tmp_path / "with").values():
-        for words in commands:
-            lxsr_here(*words)
+    folder = tmp_path / "with"
+    lxsr_here(*export_command("web", model, folder))
+    lxsr_here(*export_command("sentence-transformers", model, folder))
+    lxsr_here(*export_command("onnx", model, folder, *onnx_options))
     for form in FORMS:
-        assert contents(tmp_path / "without" / form) == contents(tmp_path / "with" / form) != {}
+        files = contents(tmp_path / "without" / form)
+        assert files
+        assert files == contents(tmp_path / "with" / form)
 
 
-def test_a_missing_extra_ends_in_one_line(bag, tmp_path):
+def test_the_error_of_a_missing_extra_has_the_command_to_install_it(bag, tmp_path):
     layers = random_model.write_model(tmp_path / "layers")
-    exported = [words for forms in exports(bag, 1, tmp_path).values() for words in forms]
-    embed = [
-        "embed",
-        "--model",
-        str(bag),
-        "--input",
-        f"{bag.parent}/text.en",
-        "--output",
-        str(tmp_path / "o.npy"),
+    model = ["--model", str(bag)]
+    model_with_layers = ["--model", str(layers)]
+    text = ["--input", f"{bag.parent}/text.en"]
+    vectors = ["--output", str(tmp_path / "o.npy")]
+    index = ["--output", str(tmp_path / "index")]
+    checkpoint = ["--checkpoint", str(bag / "config.json"), "--output", str(tmp_path / "model")]
+    web = ["export", "web", *model_with_layers, "--output", f"{tmp_path}/web", *text]
+    commands = [
+        ("torch", ["embed", *model, *text, *vectors, "--dtype", "bfloat16"]),
+        ("torch", ["embed", *model, *text, *vectors, "--device", "cuda"]),
+        ("torch", ["embed", *model_with_layers, *text, *vectors]),
+        ("torch", ["export", "folder", *checkpoint]),
+        ("torch", web),
+        ("torch", export_command("sentence-transformers", layers, tmp_path)),
+        ("torch", export_command("onnx", layers, tmp_path, "--normalize", "--int8")),
+        ("onnx", export_command("onnx", bag, tmp_path, "--normalize", "--int8")),
+        ("faiss", ["index", *model, *text, *index, "--kind", "int8"]),
     ]
-    commands = {
-        "torch": [
-            [*embed, "--dtype", "bfloat16"],
-            [*embed, "--device", "cuda"],
-            ["embed", "--model", str(layers), *embed[3:]],
-            [
-                "export",
-                "folder",
-                "--checkpoint",
-                str(bag / "config.json"),
-                "--output",
-                str(tmp_path / "model"),
-            ],
-            *[[*words[:3], str(layers), *words[4:]] for words in exported],
-        ],
-        "onnx": [exported[2]],
-        "faiss": [["index", *embed[1:-1], str(tmp_path / "index"), "--kind", "int8"]],
-    }
-    code = ""
-    extras = []
-    for extra, lines_of_words in commands.items():
-        for words in lines_of_words:
-            code += f"refused(*{words!r})\n"
-            extras.append(extra)
-    output = without_extras(code)
-    assert len(output) == len(extras), output
-    for line, extra in zip(output, extras, strict=True):
+    code = "".join(f"refused(*{words!r})\n" for _, words in commands)
+    lines = without_extras(code)
+    assert len(lines) == len(commands), lines
+    for line, (extra, _) in zip(lines, commands, strict=True):
         assert line.startswith("lxsr: error: ")
         assert extra in line
         assert line.endswith(install_command(extra))
 
 
-def test_what_is_imported_before_anything_is_done():
-    """`import fairseq_lxsr` takes no time, and the encoder only what encodes."""
-    listed = "print(*(name for name in sys.modules if '.' not in name))"
-    code = f"import sys\nimport fairseq_lxsr\n{listed}\nfairseq_lxsr.SentenceEncoder\n{listed}"
-    package, encoder = (set(line.split()) for line in python(code).splitlines())
-    assert "numpy" not in package
-    assert set(SMALL) - {"filelock"} <= encoder
-    assert not {"torch", "faiss", "yaml", "sklearn"} & encoder
+def test_importing_the_package_and_the_encoder_imports_no_other_libraries():
+    print_modules = "print(*(name for name in sys.modules if '.' not in name))"
+    code = f"import sys\nimport fairseq_lxsr\n{print_modules}\n"
+    code += f"fairseq_lxsr.SentenceEncoder\n{print_modules}"
+    modules_of_package, modules_of_encoder = python(code).splitlines()
+    assert "numpy" not in modules_of_package.split()
+    assert set(SMALL) - {"filelock"} <= set(modules_of_encoder.split())
+    assert not {"torch", "faiss", "yaml", "sklearn"} & set(modules_of_encoder.split())
 
 
-def test_fairseq_is_pinned_by_its_checksums():
-    """Those of the source and of the wheel."""
-    (line,) = [line for line in FAIRSEQ.read_text().splitlines() if not line.startswith("#")]
+def test_fairseq_is_pinned_by_the_checksums_of_source_and_wheel():
+    lines = FAIRSEQ.read_text().splitlines()
+    [line] = [line for line in lines if not line.startswith("#")]
     assert re.fullmatch(r"fairseq-fixed==[\d.]+( --hash=sha256:[0-9a-f]{64}){2}", line)
     assert line.split()[0] in (ROOT / "constraints.txt").read_text().splitlines()
     # With READTHEDOCS, fairseq builds no extension modules.

@@ -1,4 +1,4 @@
-"""What an index shows of the package: its addresses, its licence, and the size of an installation."""
+"""Metadata of the package: its addresses, its licence, and the size of an installation."""
 
 import platform
 import re
@@ -21,8 +21,9 @@ LICENCES = (
     "fairseq_lxsr/pretrained/lxsr-static/README.md",
 )
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-# Licences of the card, and their SPDX identifiers; empty where the wheel is not bound: CC0 asks for
-# nothing, and the MPL covers files, of which the model has none.
+# SPDX identifiers of the licences that the card of the model names. They are empty for licences
+# that the wheel need not name: CC0 requires nothing, and the MPL covers files, which the model does
+# not contain.
 IDENTIFIERS = {
     "Apache 2.0": "Apache-2.0",
     "BSD 3-Clause": "BSD-3-Clause",
@@ -46,34 +47,33 @@ IDENTIFIERS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("host", ["repository.invalid", "example.org/lxsr"])
-def test_metadata(host, tmp_path):
+def test_the_metadata_of_the_wheel_have_licences_and_addresses_of_the_repository(host, tmp_path):
+    source = tmp_path / "source"
     for name in (*FILES, *LICENCES):
-        (tmp_path / "source" / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(ROOT / name, tmp_path / "source" / name)
-    settings = tmp_path / "source" / "pyproject.toml"
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / name, source / name)
     address = f"https://{host}"
-    text = settings.read_text(encoding="utf-8").replace(PROJECT["urls"]["Repository"], address)
-    settings.write_text(text, encoding="utf-8")
+    text = (source / "pyproject.toml").read_text(encoding="utf-8")
+    text = text.replace(PROJECT["urls"]["Repository"], address)
+    (source / "pyproject.toml").write_text(text, encoding="utf-8")
     command = [sys.executable, "-c", BUILD, tmp_path]
-    done = subprocess.run(
-        command, cwd=tmp_path / "source", capture_output=True, text=True, timeout=300
-    )
+    done = subprocess.run(command, cwd=source, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
-    about = (tmp_path / done.stdout.splitlines()[-1] / "METADATA").read_text(encoding="utf-8")
+    metadata_file = tmp_path / done.stdout.splitlines()[-1] / "METADATA"
+    content = metadata_file.read_text(encoding="utf-8")
     for line in (
         f"License-Expression: {PROJECT['license']}",
         "Author: The fairseq-lxsr authors",
         *(f"License-File: {name}" for name in LICENCES),
         f"Project-URL: Changelog, {address}/blob/main/CHANGELOG.md",
+        "pip install fairseq-lxsr",
     ):
-        assert f"\n{line}\n" in about
-    assert f"]({address}/blob/main/docs/getting-started.md)" in about
-    assert f"]({address}/raw/main/docs/assets/map.svg)" in about
-    assert "\npip install fairseq-lxsr\n" in about
+        assert f"\n{line}\n" in content
+    assert f"]({address}/blob/main/docs/getting-started.md)" in content
+    assert f"]({address}/raw/main/docs/assets/map.svg)" in content
 
 
-def test_the_licence_is_that_of_everything_in_the_wheel():
-    """Of the code, of the texts in the package, and of each source of the packaged model."""
+def test_the_licence_of_the_package_names_those_of_code_texts_and_sources_of_the_model():
     card = (ROOT / LICENCES[-1]).read_text(encoding="utf-8")
     table = card.partition("| source | licence |")[2].partition("\n\n")[0]
     rows = [line.split(" | ") for line in table.splitlines()[2:]]
@@ -90,25 +90,22 @@ def test_the_licence_is_that_of_everything_in_the_wheel():
 @pytest.mark.skipif(
     (sys.platform, platform.machine()) != ("linux", "x86_64"), reason="numpy has another size"
 )
-def test_the_size_of_the_installation_that_the_pages_name():
-    """On disk, compiled as pip does: the libraries that are no extra, and this package."""
+def test_the_pages_name_the_size_of_an_installation_on_disk():
+    """Without extras; files of libraries are compiled, as pip does."""
     # A library has a requirement for each range of Python versions.
-    names = {
-        re.split(r"[^\w-]", one)[0]
-        for one in metadata.requires("fairseq-lxsr") or ()
-        if "extra ==" not in one
-    }
-    files = [
-        Path(one.locate_file(path))
-        for one in map(metadata.distribution, names)
-        for path in one.files or ()
-    ]
-    files += [
-        path for path in (ROOT / "fairseq_lxsr").rglob("*") if "__pycache__" not in path.parts
-    ]
+    libraries = set()
+    for requirement in metadata.requires("fairseq-lxsr") or ():
+        if "extra ==" not in requirement:
+            libraries.add(re.split(r"[^\w-]", requirement)[0])
+    files = []
+    for library in libraries:
+        distribution = metadata.distribution(library)
+        files += [Path(distribution.locate_file(path)) for path in distribution.files or ()]
+    for path in (ROOT / "fairseq_lxsr").rglob("*"):
+        if "__pycache__" not in path.parts:
+            files.append(path)
     megabytes = sum(path.stat().st_blocks * 512 for path in files if path.is_file()) / 1e6
     for page in ("README.md", "docs/getting-started.md", "docs/questions.md"):
-        named = re.findall(
-            r"(?:takes seconds and|installs) (\d+) MB", (ROOT / page).read_text(encoding="utf-8")
-        )
-        assert [int(number) for number in named] == pytest.approx([megabytes], rel=0.07), page
+        text = (ROOT / page).read_text(encoding="utf-8")
+        [size] = re.findall(r"(?:takes seconds and|installs) (\d+) MB", text)
+        assert int(size) == pytest.approx(megabytes, rel=0.07), page

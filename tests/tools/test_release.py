@@ -1,4 +1,4 @@
-"""tools/release.py: what it refuses; and the files that a host of repositories reads."""
+"""tools/release.py: the problems that it names; and the files for a host of repositories."""
 
 import re
 import shutil
@@ -15,14 +15,14 @@ release = load_script(ROOT / "tools" / "release.py")
 FILES = ("CHANGELOG.md", "CITATION.cff", "pyproject.toml", "fairseq_lxsr/__init__.py")
 DIGEST = f"@sha256:{'0' * 64}"
 GITHUB = ROOT / ".github"
-# As they are now: the tests also hold for later versions, and once the address is filled in.
+# The tests hold for any version and address.
 VERSION = release.package_version(ROOT)
 ADDRESS = release.project(ROOT)["urls"]["Repository"]
 
 
 @pytest.fixture
 def repository(tmp_path):
-    """A copy of the files with versions and addresses, committed, as a release would have it."""
+    """A repository that may be released, with the files that have versions and addresses."""
     for name in FILES:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copyfile(ROOT / name, tmp_path / name)
@@ -43,12 +43,13 @@ def repository(tmp_path):
 
 
 def git(folder, *arguments):
-    subprocess.run(["git", "-C", folder, *arguments], check=True)
+    author = ("-c", "user.name=a", "-c", "user.email=a@b.c")
+    subprocess.run(["git", "-C", folder, *author, *arguments], check=True)
 
 
 def commit(folder):
     git(folder, "add", "-A")
-    git(folder, *("-c", "user.name=a", "-c", "user.email=a@b.c", "commit", "-qm", "a"))
+    git(folder, "commit", "-q", "--allow-empty", "-m", "a")
 
 
 def change(path, old, new):
@@ -61,7 +62,7 @@ def test_versions_and_addresses_of_this_repository_agree():
     assert release.document_problems(ROOT) == []
 
 
-def test_a_finished_repository_may_be_released(repository):
+def test_a_repository_without_problems_may_be_released(repository):
     assert release.document_problems(repository) == []
     assert release.final_problems(repository) == []
 
@@ -78,7 +79,7 @@ def test_a_finished_repository_may_be_released(repository):
         ("fairseq_lxsr/__init__.py", f'"{VERSION}"', '"9.1"', ("newest release", "'9.1'")),
     ],
 )
-def test_versions_dates_and_addresses_that_differ_are_refused(repository, name, old, new, parts):
+def test_versions_dates_and_addresses_that_differ_are_problems(repository, name, old, new, parts):
     change(repository / name, old, new)
     problem = release.document_problems(repository)[0]
     for part in parts:
@@ -97,51 +98,51 @@ def test_versions_dates_and_addresses_that_differ_are_refused(repository, name, 
         ("containers/compose.yaml", DIGEST, "@sha256:0", "containers/compose.yaml: qdrant/qdrant"),
     ],
 )
-def test_what_a_release_may_not_have(repository, name, old, new, place):
+def test_unfilled_addresses_unreleased_changes_and_images_without_digest_are_problems(
+    repository, name, old, new, place
+):
     change(repository / name, old, new)
     commit(repository)
-    (problem,) = release.final_problems(repository)
+    [problem] = release.final_problems(repository)
     assert problem.startswith(place)
 
 
-def test_a_release_needs_commits_and_a_new_tag(repository):
+def test_uncommitted_files_and_a_tag_of_another_commit_are_problems(repository):
+    # The workflow that publishes runs at the tag.
     git(repository, "tag", f"v{VERSION}")
-    assert release.final_problems(repository) == [], "the workflow that publishes is at the tag"
-    git(
-        repository,
-        "-c",
-        "user.name=a",
-        "-c",
-        "user.email=a@b.c",
-        *["commit", "-q", "--allow-empty", "-m", "b"],
-    )
+    assert release.final_problems(repository) == []
+    commit(repository)
     (repository / "more.txt").touch()
     uncommitted, tag = release.final_problems(repository)
     assert uncommitted.startswith("more.txt: ")
     assert tag.startswith(f"v{VERSION}: ")
 
 
-def test_the_program_ends_with_status_2(repository):
-    """The copy has a wrong version; nothing is built."""
+def test_a_repository_with_a_problem_is_not_built(repository):
     change(repository / "CITATION.cff", f"version: {VERSION}", "version: 0.0.9")
     (repository / "tools").mkdir()
     shutil.copyfile(ROOT / "tools" / "release.py", repository / "tools" / "release.py")
-    done = subprocess.run(
-        [sys.executable, repository / "tools" / "release.py"], capture_output=True, text=True
-    )
+    command = [sys.executable, repository / "tools" / "release.py"]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr.startswith("release: CITATION.cff: version")
     assert not (repository / "dist").exists()
 
 
-def test_a_wheel_with_wrong_metadata_is_refused(tmp_path):
-    about = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    links = "\n".join(f"Project-URL: {name}, {link}" for name, link in about["urls"].items())
-    metadata = (
-        f"Version: {VERSION}\nLicense-Expression: MIT\nRequires-Python: {about['requires-python']}\n"
-        f"{links}\nLicense-File: LICENSE\n\n[a](docs/index.md)\n"
-        "![b](https://example.org/me/blob/main/b.svg) ![c](https://example.org/me/raw/main/c.svg)\n"
-    )
+def test_a_wheel_with_wrong_metadata_has_problems(tmp_path):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lines = [
+        f"Version: {VERSION}",
+        "License-Expression: MIT",
+        f"Requires-Python: {project['requires-python']}",
+        *(f"Project-URL: {name}, {link}" for name, link in project["urls"].items()),
+        "License-File: LICENSE",
+        "",
+        "[a](docs/index.md)",
+        "![b](https://example.org/me/blob/main/b.svg) ![c](https://example.org/me/raw/main/c.svg)",
+        "",
+    ]
+    metadata = "\n".join(lines)
     path = tmp_path / "a.whl"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("a-0.1.0.dist-info/METADATA", metadata)
@@ -158,41 +159,45 @@ def jobs_of(workflow):
     """The jobs of a workflow, and the commands of each."""
     path = GITHUB / "workflows" / f"{workflow}.yml"
     jobs = yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"]
-    commands = {name: [s["run"] for s in job["steps"] if "run" in s] for name, job in jobs.items()}
+    commands = {}
+    for name, job in jobs.items():
+        commands[name] = [step["run"] for step in job["steps"] if "run" in step]
     return jobs, commands
 
 
-def test_every_night_all_of_ci_runs_on_every_python():
+def test_the_nightly_workflow_runs_all_of_ci_with_every_python_version():
     jobs, commands = jobs_of("nightly")
     assert commands["linux"] == ["bash .ci/run"]
-    trained = jobs["linux"]["strategy"]["matrix"]["python"]
-    encoded = jobs["encode"]["strategy"]["matrix"]["python"]
-    about = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    versions = [c.split(" :: ")[-1] for c in about["classifiers"] if re.search(r"3\.\d+$", c)]
-    assert sorted({*trained, *encoded}) == versions
+    versions_for_training = jobs["linux"]["strategy"]["matrix"]["python"]
+    versions_for_encoding = jobs["encode"]["strategy"]["matrix"]["python"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    versions = re.findall(r":: (3\.\d+)$", "\n".join(project["classifiers"]), re.M)
+    assert sorted({*versions_for_training, *versions_for_encoding}) == versions
     install = load_script(ROOT / "tools" / "install.py")
-    assert trained[0] == install.dotted(install.OLDEST)
-    assert trained[-1] == install.dotted(install.NEWEST)
+    assert versions_for_training[0] == install.dotted(install.OLDEST)
+    assert versions_for_training[-1] == install.dotted(install.NEWEST)
     assert "make package" in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
 
 
-def test_a_change_is_tried_with_the_lowest_and_the_highest_versions():
+def test_a_change_is_tested_with_the_lowest_and_the_highest_versions_of_libraries():
     jobs, commands = jobs_of("ci")
     assert commands["test"] == ["make lint test"]
     rows = jobs["bounds"]["strategy"]["matrix"]["include"]
-    tried = {(row["python"], row["resolution"]) for row in rows}
-    assert {("3.11", "lowest"), ("3.13", "lowest"), ("3.14", "highest")} <= tried
+    combinations = {(row["python"], row["resolution"]) for row in rows}
+    assert {("3.11", "lowest"), ("3.13", "lowest"), ("3.14", "highest")} <= combinations
     assert commands["bounds"][-1].endswith("tools/try_wheel.py")
 
 
 def test_every_requirement_has_a_lower_bound():
     """Except those of developers, whose versions are in constraints.txt."""
-    about = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = about["optional-dependencies"]
-    requirements = list(about["dependencies"])
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    requirements = list(project["dependencies"])
     for extra in extras.keys() - {"benchmarks", "dev", "docs"}:
-        requirements += [name for name in extras[extra] if not name.startswith(about["name"])]
-    assert [requirement for requirement in requirements if ">=" not in requirement] == []
+        requirements += extras[extra]
+    for requirement in requirements:
+        # An extra may name other extras of this package.
+        assert ">=" in requirement or requirement.startswith(project["name"])
 
 
 def test_nothing_is_published_before_the_address_is_filled_in():
@@ -203,12 +208,14 @@ def test_nothing_is_published_before_the_address_is_filled_in():
     assert jobs["pypi"]["permissions"] == {"id-token": "write"}, "no password"
 
 
-@pytest.mark.parametrize("path", sorted(GITHUB.rglob("*.yml")), ids=lambda path: path.stem)
-def test_files_of_the_host_can_be_read(path):
-    assert isinstance(yaml.safe_load(path.read_text(encoding="utf-8")), dict)
+def test_files_for_the_host_are_valid_yaml():
+    paths = sorted(GITHUB.rglob("*.yml"))
+    assert paths
+    for path in paths:
+        assert isinstance(yaml.safe_load(path.read_text(encoding="utf-8")), dict), path
 
 
-def test_the_citation_names_what_a_reader_needs():
+def test_the_citation_has_the_fields_of_a_reference():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert {"cff-version", "message", "title", "authors", "version", "license"} <= citation.keys()
     assert len(citation["references"]) == 5

@@ -1,4 +1,4 @@
-"""Batches of a training: their groups after a resume, their memory and their negatives."""
+"""Batches of a training: their groups in a resumed run, their memory and their negatives."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ from fairseq_lxsr.training.fairseq_patches import explain
 from fairseq_lxsr.training.task import MAX_OUT_OF_MEMORY
 
 
-def resumed(num_batches, num_used):
+def remaining_batches(num_batches, num_used):
     """The batches of an epoch, of which some have been used."""
     return CountingIterator(range(num_used, num_batches), start=num_used)
 
@@ -21,7 +21,7 @@ def resumed(num_batches, num_used):
 @pytest.mark.parametrize(
     ("num_batches", "num_used", "size", "skips", "expected"),
     [
-        # As fairseq does it.
+        # These groups are those of fairseq.
         (11, 0, 4, False, [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10]]),
         (11, 8, 4, False, [[8, 9, 10]]),
         (11, 0, 4, True, [[0, 1, 2, 3], [4, 5, 6, 7]]),
@@ -35,8 +35,8 @@ def resumed(num_batches, num_used):
         (11, 7, 1, False, [[7], [8], [9], [10]]),
     ],
 )
-def test_groups_have_all_batches_that_are_left(num_batches, num_used, size, skips, expected):
-    batches = resumed(num_batches, num_used)
+def test_groups_have_all_remaining_batches(num_batches, num_used, size, skips, expected):
+    batches = remaining_batches(num_batches, num_used)
     groups = iterators.GroupedIterator(batches, size, skip_remainder_batch=skips)
     assert [next(groups) for _ in expected] == expected
     assert not groups.has_next()
@@ -44,14 +44,15 @@ def test_groups_have_all_batches_that_are_left(num_batches, num_used, size, skip
     assert not batches.has_next()
 
 
-@pytest.mark.parametrize(("num_batches", "num_used"), [(11, 9), (3, 0)])
-def test_an_epoch_without_a_whole_group_is_refused(num_batches, num_used):
-    with pytest.raises(InputError, match=r"--update-freq 4 .*--reset-dataloader"):
-        iterators.GroupedIterator(resumed(num_batches, num_used), 4, skip_remainder_batch=True)
+def test_an_epoch_without_a_whole_group_is_refused():
+    for num_batches, num_used in ((11, 9), (3, 0)):
+        batches = remaining_batches(num_batches, num_used)
+        with pytest.raises(InputError, match=r"--update-freq 4 .*--reset-dataloader"):
+            iterators.GroupedIterator(batches, 4, skip_remainder_batch=True)
 
 
 def test_a_run_resumes_with_another_update_freq(tmp_path, toy_work):
-    """At the end of an epoch, of which fewer batches are left than an update has."""
+    """The epoch has fewer remaining batches than an update needs."""
     data = toy_work / "data-bin"
     flags = ("--disable-validation", "--no-epoch-checkpoints")
     train_here(data, tmp_path, *flags, max_update="28")
@@ -92,7 +93,7 @@ def test_training_ends_if_no_batch_fits_into_the_memory(
     assert not (tmp_path / "crash.pt").exists()
 
 
-def test_batches_that_do_not_fit_are_skipped_among_others(tmp_path, toy_work, monkeypatch):
+def test_batches_that_do_not_fit_into_the_memory_are_skipped(tmp_path, toy_work, monkeypatch):
     calls, step = out_of_memory(lambda call: call % 3)
     monkeypatch.setattr(FairseqTask, "train_step", step)
     flags = ("--disable-validation", "--no-epoch-checkpoints")
@@ -101,33 +102,31 @@ def test_batches_that_do_not_fit_are_skipped_among_others(tmp_path, toy_work, mo
     assert len(calls) == 45
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has ...",
+def test_errors_of_memory_in_validation_and_updates_are_explained():
+    cuda = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has ..."
+    cpu = (
         "[enforce fail at alloc_cpu.cpp:125] err == 0. DefaultCPUAllocator: can't allocate memory: "
-        "you tried to allocate 8 bytes.",
-    ],
-)
-def test_other_errors_of_memory_are_explained(message):
-    """fairseq raises them in validation, and in an update."""
-    assert "--batch-size-valid" in explain(RuntimeError(message))
+        "you tried to allocate 8 bytes."
+    )
+    assert "--batch-size-valid" in explain(RuntimeError(cuda))
+    assert "--batch-size-valid" in explain(RuntimeError(cpu))
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"batch_size": "1"}, {"max_tokens": "4", "batch_size": None}, {"batch_size_valid": "1"}],
-)
-def test_batches_of_single_pairs_have_no_negatives(tmp_path, toy_work, options):
-    done = train_here(toy_work / "data-bin", tmp_path / "save", max_update="1", **options)
-    refused(done, "single pair", "--batch-size", "--align-weight 0")
-    assert not list(tmp_path.rglob("*.pt"))
+def test_batches_of_single_pairs_are_refused_because_they_have_no_negatives(tmp_path, toy_work):
+    for options in (
+        {"batch_size": "1"},
+        {"max_tokens": "4", "batch_size": None},
+        {"batch_size_valid": "1"},
+    ):
+        done = train_here(toy_work / "data-bin", tmp_path / "save", max_update="1", **options)
+        refused(done, "single pair", "--batch-size", "--align-weight 0")
+        assert not list(tmp_path.rglob("*.pt"))
 
 
 @pytest.mark.parametrize(
     "flags", [("--align-weight", "0"), ("--hard-negatives", "swap", "--objective", "none")]
 )
-def test_single_pairs_are_enough_for_other_losses(tmp_path, toy_work, flags):
+def test_batches_of_single_pairs_are_enough_for_losses_without_negatives(tmp_path, toy_work, flags):
     flags = ("--disable-validation", *flags)
     done = train_here(toy_work / "data-bin", tmp_path, *flags, max_update="1", batch_size="1")
     assert done.returncode == 0, done.stderr
@@ -142,8 +141,9 @@ def test_many_single_pairs_among_other_batches_are_counted(tmp_path, toy_work):
 
 
 @pytest.mark.slow
-def test_a_missing_sentencepiece_model_is_seen(tmp_path, toy_work):
-    """At the start of the log, without hydra's warnings to programmers, and at its end."""
+def test_the_log_begins_and_ends_with_the_warning_of_a_missing_sentencepiece_model(
+    tmp_path, toy_work
+):
     data = tmp_path / "data"
     data.mkdir()
     for path in (toy_work / "data-bin").iterdir():
@@ -155,4 +155,5 @@ def test_a_missing_sentencepiece_model_is_seen(tmp_path, toy_work):
     numbers = [number for number, line in enumerate(lines) if warning in line]
     assert numbers[0] < 10
     assert numbers[-1] == len(lines) - 1
+    # Warnings of hydra are for programmers.
     assert "hydra" not in done.stderr

@@ -15,14 +15,14 @@ from fairseq_lxsr.report.training_log import read_log
 from fairseq_lxsr.training import console
 from fairseq_lxsr.training.console import Console
 
-TRAINED = (
+TRAIN_RECORD = (
     "epoch 002:     50 / 100 loss=14.1, accuracy=0.25, ups=2, bsz=1024, num_updates=150, wall=457"
 )
-VALID = (
+VALID_RECORD = (
     "epoch 002 | valid on 'valid' subset | loss 5.25 | accuracy 0.9125 | num_updates 200 | "
     "best_loss 5.1"
 )
-OWN = (
+OPTIONS = (
     "--cpu",
     "--num-workers",
     0,
@@ -39,25 +39,36 @@ def record(name: str, message: str, level: int = logging.INFO) -> logging.LogRec
     return logging.LogRecord(name, level, "", 0, message, (), None)
 
 
+class Clock:
+    """Stands for `time.monotonic`."""
+
+    def __init__(self):
+        self.seconds = 1000.0
+
+    def __call__(self):
+        return self.seconds
+
+
 @pytest.fixture
 def clock(monkeypatch):
-    now = [1000.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    return now
+    clock = Clock()
+    monkeypatch.setattr(time, "monotonic", clock)
+    return clock
 
 
-def steps(shown: Console, clock: list[float], updates: range) -> None:
+def make_updates(console: Console, clock: Clock, updates: range) -> None:
+    """Make updates that take a second each."""
     for update in updates:
-        clock[0] += 1
-        shown.stepped(update)
+        clock.seconds += 1
+        console.stepped(update)
 
 
-def test_one_line_says_how_far_training_is(clock, capsys):
-    shown = Console(shows_progress=True)
-    shown.updates = 1000
-    steps(shown, clock, range(1, 8))
-    shown.emit(record("train_inner", TRAINED))
-    steps(shown, clock, range(8, 80))
+def test_the_progress_is_shown_in_a_line_after_ten_seconds_and_then_each_minute(clock, capsys):
+    console = Console(shows_progress=True)
+    console.updates = 1000
+    make_updates(console, clock, range(1, 8))
+    console.emit(record("train_inner", TRAIN_RECORD))
+    make_updates(console, clock, range(8, 80))
     assert capsys.readouterr().err.splitlines() == [
         "994 updates will take about 17 min",
         "update 11 of 1,000, 2,048 pairs/s, loss 14.1, 25.0 % retrieved in the batch, 16 min left",
@@ -65,15 +76,17 @@ def test_one_line_says_how_far_training_is(clock, capsys):
     ]
 
 
-def test_a_length_in_epochs_is_that_of_the_epochs_that_fairseq_counts(clock, capsys):
-    shown = Console(shows_progress=True)
-    shown.epochs = 3
-    steps(shown, clock, range(1, 3))
-    shown.emit(record("train_inner", TRAINED))
-    assert shown.updates == 300
-    shown.updates, shown.epochs = 200, 3
-    shown.emit(record("train_inner", TRAINED))
-    assert shown.updates == 200  # the limit that is reached first
+def test_the_number_of_updates_is_the_limit_that_is_reached_first(clock):
+    console = Console(shows_progress=True)
+    console.epochs = 3
+    make_updates(console, clock, range(1, 3))
+    # An epoch has 100 updates.
+    console.emit(record("train_inner", TRAIN_RECORD))
+    assert console.updates == 300
+    console.updates = 200
+    console.epochs = 3
+    console.emit(record("train_inner", TRAIN_RECORD))
+    assert console.updates == 200
 
 
 @pytest.mark.parametrize(
@@ -81,7 +94,7 @@ def test_a_length_in_epochs_is_that_of_the_epochs_that_fairseq_counts(clock, cap
     [
         (
             "valid",
-            VALID,
+            VALID_RECORD,
             logging.INFO,
             "update 200: validation: loss 5.25, 91.2 % retrieved in the batch, best loss 5.1\n",
         ),
@@ -109,25 +122,22 @@ def test_a_length_in_epochs_is_that_of_the_epochs_that_fairseq_counts(clock, cap
         ),
     ],
 )
-def test_records_of_fairseq_in_the_words_of_its_user(capsys, name, message, level, expected):
+def test_records_of_fairseq_are_shown_in_plain_words(capsys, name, message, level, expected):
     Console(shows_progress=True).emit(record(name, message, level))
     assert capsys.readouterr().err == expected
+    # Without progress, only errors are shown.
     Console(shows_progress=False).emit(record(name, message, level))
     assert capsys.readouterr().err == (expected if level == logging.ERROR else "")
 
 
-def test_the_progress_is_that_of_the_first_worker(clock, capsys, monkeypatch):
+def test_only_the_first_worker_shows_progress(clock, capsys, monkeypatch):
     for rank in (0, 1):
-        shown = Console(shows_progress=True)
-        monkeypatch.setattr(console, "_consoles", [shown])
+        monkeypatch.setattr(console, "_consoles", [Console(shows_progress=True)])
         lengths = SimpleNamespace(max_update=20, max_epoch=0)
-        console.set_run(
-            SimpleNamespace(
-                optimization=lengths, distributed_training=SimpleNamespace(distributed_rank=rank)
-            )
-        )
+        worker = SimpleNamespace(distributed_rank=rank)
+        console.set_run(SimpleNamespace(optimization=lengths, distributed_training=worker))
         for update in range(1, 20):
-            clock[0] += 1
+            clock.seconds += 1
             console.stepped(update)
         assert bool(capsys.readouterr().err) == (rank == 0)
 
@@ -140,57 +150,50 @@ def test_a_line_of_progress_is_cleared_before_an_error(monkeypatch, capsys):
     assert capsys.readouterr().err == "cleared\nerror\n"
 
 
-def test_training_shows_validations_and_keeps_the_whole_log(toy_work, tmp_path):
-    words = ("train", toy_work / "data-bin", "--recipe", "best", *OWN, "--save-dir", tmp_path)
-    done = lxsr(
-        *words, "--max-update", 4, "--validate-interval-updates", 2, "--validate-interval", 100
-    )
-    shown = [line for line in done.stderr.splitlines() if "validation" in line]
-    assert [line.partition(":")[0] for line in shown] == ["update 2", "update 4"]
+def test_training_shows_validations_and_all_runs_append_to_one_log(toy_work, tmp_path):
+    words = ("train", toy_work / "data-bin", "--recipe", "best", *OPTIONS, "--save-dir", tmp_path)
+    log = tmp_path / console.LOG
+    intervals = ("--validate-interval-updates", 2, "--validate-interval", 100)
+
+    done = lxsr(*words, "--max-update", 4, *intervals)
+    validations = [line for line in done.stderr.splitlines() if "validation" in line]
+    assert [line.partition(":")[0] for line in validations] == ["update 2", "update 4"]
     assert "INFO" not in done.stdout + done.stderr
     assert "trained in " in done.stderr
-    log = (tmp_path / console.LOG).read_text()
-    assert "| INFO | fairseq_cli.train | {'_name'" in log  # from its first line
-    assert sorted(read_log(tmp_path / console.LOG).train["loss"]) == [1, 2, 3, 4]
+    # This is the first line of a log of fairseq.
+    assert "| INFO | fairseq_cli.train | {'_name'" in log.read_text()
+    assert sorted(read_log(log).train["loss"]) == [1, 2, 3, 4]
 
-    more = lxsr(*words, "--max-update", 6, "--log-format", "json")
-    assert '| INFO | train_inner | {"epoch"' in more.stdout
-    assert "validation:" not in more.stderr
-    assert sorted(read_log(tmp_path / console.LOG).train["loss"]) == [1, 2, 3, 4, 5, 6]
+    done = lxsr(*words, "--max-update", 6, "--log-format", "json")
+    assert '| INFO | train_inner | {"epoch"' in done.stdout
+    assert "validation:" not in done.stderr
+    assert sorted(read_log(log).train["loss"]) == [1, 2, 3, 4, 5, 6]
 
-    quiet = lxsr("--quiet", *words, "--max-update", 7)
-    assert quiet.stdout == ""
-    assert re.findall("^(?:update|trained|lxsr train).*", quiet.stderr, re.MULTILINE) == []
-    assert sorted(read_log(tmp_path / console.LOG).train["loss"]) == [1, 2, 3, 4, 5, 6, 7]
+    done = lxsr("--quiet", *words, "--max-update", 7)
+    assert done.stdout == ""
+    assert re.findall("^(?:update|trained|lxsr train).*", done.stderr, re.MULTILINE) == []
+    assert sorted(read_log(log).train["loss"]) == [1, 2, 3, 4, 5, 6, 7]
 
 
-def test_a_refused_training_keeps_no_log(toy_work, tmp_path):
-    words = (
-        "train",
-        toy_work / "data-bin",
-        "--recipe",
-        "best",
-        *OWN,
-        "--save-dir",
-        tmp_path / "run",
-    )
+def test_refused_and_unsaved_trainings_write_no_log(toy_work, tmp_path):
+    save_dir = tmp_path / "run"
+    words = ("train", toy_work / "data-bin", "--recipe", "best", *OPTIONS, "--save-dir", save_dir)
     refused(lxsr(*words, "--lr", -1, check=False), "--lr -1")
-    assert not (tmp_path / "run" / console.LOG).exists()
-    assert not lxsr(*words, "--max-update", 1, "--no-save", "--disable-validation").stdout.count(
-        "INFO"
-    )
-    assert not (tmp_path / "run" / console.LOG).exists()
+    assert not (save_dir / console.LOG).exists()
+    done = lxsr(*words, "--max-update", 1, "--no-save", "--disable-validation")
+    assert "INFO" not in done.stdout
+    assert not (save_dir / console.LOG).exists()
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a system without /dev/full")
-def test_a_log_that_cannot_be_written_is_one_line(capsys):
+def test_a_log_that_cannot_be_written_is_reported_once_in_one_line(capsys):
     from fairseq_lxsr.training.console import LogFile
 
     log = LogFile("/dev/full")
     for number in range(3):
         log.emit(logging.LogRecord("x", logging.INFO, "", 0, f"update {number}", None, None))
-    said = capsys.readouterr().err
-    assert len(said.splitlines()) == 1
-    assert "/dev/full: No space left on device" in said
+    message = capsys.readouterr().err
+    assert len(message.splitlines()) == 1
+    assert "/dev/full: No space left on device" in message
     with contextlib.suppress(OSError):
         log.close()

@@ -1,4 +1,4 @@
-"""Checkpoints that training may go on from, and those that it refuses in one line."""
+"""Checkpoints that training may resume from, and those that it refuses in one line."""
 
 from dataclasses import replace
 
@@ -17,44 +17,56 @@ def state(tmp_path):
     return small_model.checkpoint_state(small_model.write_pieces(tmp_path / "data"))
 
 
-def new_run(state, **options_without_shape) -> NewRun:
+def run_of(state, **options_without_shape) -> NewRun:
     return NewRun(
         "xling_sent", 102, {DICTIONARY_HASH: ""}, state["model"], True, options_without_shape
     )
 
 
 @pytest.mark.slow
-def test_any_value_in_any_place_of_a_checkpoint_is_accepted_or_refused(tmp_path, state):
-    path, refusals = tmp_path / "checkpoint.pt", 0
-    for other in changed_checkpoints(state):
-        torch.save(other, path)
+def test_a_checkpoint_with_any_changed_value_is_accepted_or_refused_in_a_short_message(
+    tmp_path, state
+):
+    path = tmp_path / "checkpoint.pt"
+    num_refused = 0
+    for changed_state in changed_checkpoints(state):
+        torch.save(changed_state, path)
         try:
-            check_resumable(path, new_run(state))
+            check_resumable(path, run_of(state))
         except InputError as error:
-            message, refusals = str(error), refusals + 1
+            num_refused += 1
+            message = str(error)
             assert message.startswith(str(path)), message
             assert len(message) < 600 + 4 * len(str(tmp_path))
-    assert refusals > 50
+    assert num_refused > 50
 
 
 @pytest.mark.parametrize("architecture", ["transformer", "laser", "tlaser"])
-def test_options_that_no_weight_shows_stay_as_they_were(tmp_path, state, architecture):
-    """Resumed with another value the same weights would mean other embeddings."""
-    path, network = tmp_path / "checkpoint.pt", small_model.network(tmp_path / "data", architecture)
-    unseen = network.options_without_shape
-    assert unseen.keys() >= {"encoder_append_eos"} or architecture == "transformer"
-    state |= {"model": {f"encoder.{name}": value for name, value in network.state_dict().items()}}
-    run = new_run(state, **unseen)
-    for name, value in unseen.items():
-        state["cfg"]["model"] = unseen | {name: not value if isinstance(value, bool) else 2 * value}
+def test_options_that_change_no_shape_must_be_those_of_the_checkpoint(
+    tmp_path, state, architecture
+):
+    """With another value, the same weights would give other embeddings."""
+    path = tmp_path / "checkpoint.pt"
+    network = small_model.network(tmp_path / "data", architecture)
+    options = network.options_without_shape
+    assert "encoder_append_eos" in options or architecture == "transformer"
+    weights = {f"encoder.{name}": value for name, value in network.state_dict().items()}
+    state["model"] = weights
+    run = run_of(state, **options)
+    without_layers = {name: value for name, value in weights.items() if ".layers." not in name}
+    for name, value in options.items():
+        if isinstance(value, bool):
+            changed_value = not value
+        else:
+            changed_value = 2 * value
+        state["cfg"]["model"] = options | {name: changed_value}
         torch.save(state, path)
         option = f"--{name.replace('_', '-')} "
         with pytest.raises(InputError, match=option):
             check_resumable(path, run)
         with pytest.raises(InputError, match=option):
             check_resumable(path, replace(run, resumes=False))
-        without = {name: value for name, value in state["model"].items() if ".layers." not in name}
-        check_resumable(path, replace(run, weights=without, resumes=False))
-    state["cfg"]["model"] = unseen
+        check_resumable(path, replace(run, weights=without_layers, resumes=False))
+    state["cfg"]["model"] = options
     torch.save(state, path)
     check_resumable(path, run)

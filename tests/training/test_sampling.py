@@ -1,3 +1,5 @@
+"""How many pairs are drawn from each corpus, and how they are ordered and cut into batches."""
+
 import numpy as np
 import pytest
 
@@ -13,7 +15,8 @@ from fairseq_lxsr.training.dataset import (
     ("sizes", "temperature", "total", "expected"),
     [
         ([900, 90, 10], 1, None, [900, 90, 10]),
-        ([81, 1], 2, None, [74, 8]),  # shares 9 : 1 of 82
+        # The shares of 82 are 9 to 1.
+        ([81, 1], 2, None, [74, 8]),
         ([500, 0, 500], 5, None, [500, 0, 500]),
         ([10, 10, 10], 0.001, None, [10, 10, 10]),
         ([10, 9, 0], 0.001, None, [19, 0, 0]),
@@ -21,57 +24,62 @@ from fairseq_lxsr.training.dataset import (
         ([0, 0], 2, 0, [0, 0]),
     ],
 )
-def test_temperature_evens_out(sizes, temperature, total, expected):
+def test_a_higher_temperature_draws_more_of_smaller_corpora(sizes, temperature, total, expected):
     assert samples_per_corpus(sizes, temperature, total=total).tolist() == expected
 
 
-def test_impossible_temperature_is_refused():
+def test_a_temperature_of_zero_is_refused():
     with pytest.raises(ValueError, match="temperature is 0"):
         samples_per_corpus([1, 2], 0)
 
 
-def test_rounds_of_one_source_use_everything_before_they_repeat():
-    first, second, rest = rounds([np.arange(10)], [25], np.random.default_rng(0))
+def test_rounds_of_one_source_have_all_indices_before_one_is_repeated():
+    first, second, last = rounds([np.arange(10)], [25], np.random.default_rng(0))
     assert sorted(first) == sorted(second) == list(range(10))
-    assert first.tolist() != second.tolist()
-    assert len(rest) == len(set(rest)) == 5
+    assert len(last) == 5
+    # A run that is resumed must draw the same permutations.
     rng = np.random.default_rng(0)
-    # as in all versions before
-    plain = [rng.permutation(10), rng.permutation(10), rng.permutation(10)[:5]]
-    assert np.concatenate(plain).tolist() == np.concatenate([first, second, rest]).tolist()
+    assert first.tolist() == rng.permutation(10).tolist()
+    assert second.tolist() == rng.permutation(10).tolist()
+    assert last.tolist() == rng.permutation(10)[:5].tolist()
     assert rounds([np.arange(0)], [0], np.random.default_rng(0)) == []
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_rounds_have_the_same_mixture_and_no_index_twice(seed):
-    rng = np.random.default_rng(seed)
-    sizes = rng.integers(0, 60, 5) + np.array([1, 0, 0, 200, 0])
-    counts = samples_per_corpus(sizes.tolist(), rng.choice([1.5, 5, np.inf]))
-    sources = np.split(np.arange(sizes.sum()), sizes.cumsum()[:-1])
-    drawn = rounds(sources, counts, rng)
-    assert len(drawn) == np.ceil(
-        max(count / size for count, size in zip(counts, sizes, strict=True) if size)
-    )
-    assert all(len(part) == len(set(part.tolist())) for part in drawn)
-    times = np.bincount(np.concatenate(drawn), minlength=sizes.sum())
-    for source, count in zip(sources, counts, strict=True):
-        here = times[source]
-        assert here.sum() == count
-        assert not len(here) or here.max() - here.min() <= 1  # complete passes, then a part of one
-        shares = [np.isin(part, source).sum() for part in drawn[:-1]]  # the last one may be shorter
-        assert not shares or max(shares) - min(shares) <= 1
+def test_rounds_have_equal_mixtures_and_no_index_twice():
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        sizes = rng.integers(0, 60, 5) + np.array([1, 0, 0, 200, 0])
+        counts = samples_per_corpus(sizes.tolist(), rng.choice([1.5, 5, np.inf]))
+        sources = np.split(np.arange(sizes.sum()), sizes.cumsum()[:-1])
+        all_rounds = rounds(sources, counts, rng)
+        largest_ratio = np.max(counts[sizes > 0] / sizes[sizes > 0])
+        assert len(all_rounds) == np.ceil(largest_ratio)
+        for indices in all_rounds:
+            assert len(indices) == len(set(indices.tolist()))
+        frequencies = np.bincount(np.concatenate(all_rounds), minlength=sizes.sum())
+        for source, count in zip(sources, counts, strict=True):
+            assert frequencies[source].sum() == count
+            if len(source):
+                assert np.ptp(frequencies[source]) <= 1
+                shares = [np.isin(indices, source).sum() for indices in all_rounds[:-1]]
+                # The last round may be shorter.
+                if shares:
+                    assert max(shares) - min(shares) <= 1
 
 
-def test_order_is_by_longer_side_then_source_and_keeps_ties():
-    source, target = np.array([3, 1, 5, 3, 1]), np.array([4, 5, 5, 4, 2])
-    assert sort_by_length(np.array([3, 4, 0, 2, 1]), source, target).tolist() == [4, 3, 0, 1, 2]
+def test_the_order_is_by_the_longer_side_and_then_by_the_source():
+    source = np.array([3, 1, 5, 3, 1])
+    target = np.array([4, 5, 5, 4, 2])
+    # Pairs of equal lengths keep their order.
+    order = sort_by_length(np.array([3, 4, 0, 2, 1]), source, target)
+    assert order.tolist() == [4, 3, 0, 1, 2]
 
 
 @pytest.mark.parametrize(
     ("lengths", "pairs", "tokens", "expected"),
     [
         ([1] * 10, 3, None, [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9]]),
-        # 3 x 2, then 2 x 4 (a third would make 3 x 4 > 8), then 1 x 9: longer than the limit, alone
+        # A third pair would make the second batch 3 x 4 tokens. The last pair exceeds the limit.
         ([1, 2, 2, 3, 4, 9], None, 8, [[0, 1, 2], [3, 4], [5]]),
         ([1, 1, 1, 4, 4], 2, 8, [[0, 1], [2, 3], [4]]),
         ([], 3, None, []),

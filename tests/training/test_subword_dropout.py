@@ -1,3 +1,5 @@
+"""Word pieces are split at random in training, and each text keeps its characters."""
+
 import numpy as np
 import pytest
 
@@ -20,64 +22,75 @@ SYMBOLS = [
     "▁",
     "▁t",
     "▁the",
+    "<mask>",
 ]
-SYMBOLS += ["<mask>"]
 ID = {symbol: number for number, symbol in enumerate(SYMBOLS)}
 
 
 def spell(ids):
-    return "".join(SYMBOLS[i] for i in ids)
+    return "".join(SYMBOLS[number] for number in ids)
 
 
-def one(drop, ids, epoch, index, side):
-    return drop([ids], epoch, np.array([index]), side)[0]
+def split(drop, ids, epoch=1, index=0, side=0):
+    """The pieces of a single sentence."""
+    [pieces] = drop([ids], epoch, np.array([index]), side)
+    return pieces.tolist()
 
 
 @pytest.mark.parametrize("probability", [0.0, 0.3, 1.0])
-def test_the_text_stays_the_same(probability):
+def test_split_pieces_have_the_characters_of_the_text(probability):
     drop = SubwordDropout(SYMBOLS[:-1], 4, probability)
     ids = np.array([ID["▁the"], ID["▁"], ID["there"], ID["<unk>"], ID["er"]] * 20)
     lengths = set()
     for index in range(20):
-        longer = one(drop, ids, 1, index, 0)
-        assert spell(longer) == spell(ids)
-        lengths.add(len(longer))
+        pieces = split(drop, ids, index=index)
+        assert spell(pieces) == spell(ids)
+        lengths.add(len(pieces))
     if probability == 0:
         assert lengths == {100}
     elif probability == 1:
-        assert lengths == {len(spell(ids).replace("<unk>", "u"))}  # characters only
+        num_characters = len(spell(ids).replace("<unk>", "u"))
+        assert lengths == {num_characters}
     else:
         assert len(lengths) > 5
 
 
-def test_a_function_of_seed_epoch_index_and_side():
-    drop, ids = SubwordDropout(SYMBOLS[:-1], 4, 0.5), np.array([ID["there"], ID["▁the"]] * 30)
-    same = one(drop, ids, 3, 7, 1)
-    assert one(drop, ids, 3, 7, 1).tolist() == same.tolist()
-    others = [one(drop, ids, *place) for place in ((4, 7, 1), (3, 8, 1), (3, 7, 0))]
-    others.append(one(SubwordDropout(SYMBOLS, 4, 0.5, seed=2), ids, 3, 7, 1))
-    assert all(other.tolist() != same.tolist() for other in others)
+def test_the_pieces_depend_only_on_seed_epoch_index_and_side():
+    drop = SubwordDropout(SYMBOLS[:-1], 4, 0.5)
+    ids = np.array([ID["there"], ID["▁the"]] * 30)
+    pieces = split(drop, ids, epoch=3, index=7, side=1)
+    assert split(drop, ids, epoch=3, index=7, side=1) == pieces
+    assert split(drop, ids, epoch=4, index=7, side=1) != pieces
+    assert split(drop, ids, epoch=3, index=8, side=1) != pieces
+    assert split(drop, ids, epoch=3, index=7, side=0) != pieces
+    with_another_seed = SubwordDropout(SYMBOLS, 4, 0.5, seed=2)
+    assert split(with_another_seed, ids, epoch=3, index=7, side=1) != pieces
 
 
-def test_each_piece_as_often_as_asked():
-    drop, ids = SubwordDropout(SYMBOLS[:-1], 4, 0.1), np.full(20_000, ID["er"])
-    assert len(one(drop, ids, 1, 0, 0)) - len(ids) == pytest.approx(2_000, abs=150)
+def test_pieces_are_split_with_the_given_probability():
+    drop = SubwordDropout(SYMBOLS[:-1], 4, 0.1)
+    ids = np.full(20_000, ID["er"])
+    assert len(split(drop, ids)) - len(ids) == pytest.approx(2_000, abs=150)
+
+
+def test_each_piece_may_have_a_probability():
     probability = np.zeros(len(SYMBOLS), np.float32)
-    probability[[ID["er"], ID["there"]]] = 0.2, 1
-    drop, each = SubwordDropout(SYMBOLS, 4, probability), 10_000
-    pieces = [
-        SYMBOLS[i] for i in one(drop, np.repeat([ID["er"], ID["there"], ID["th"]], each), 1, 0, 0)
-    ]
+    probability[ID["er"]] = 0.2
+    probability[ID["there"]] = 1
+    drop = SubwordDropout(SYMBOLS, 4, probability)
+    ids = np.repeat([ID["er"], ID["there"], ID["th"]], 10_000)
+    pieces = [SYMBOLS[number] for number in split(drop, ids)]
     assert pieces.count("er") == pytest.approx(8_000, abs=150)
-    assert pieces.count("ther") == each
-    assert pieces.count("th") == each
+    assert pieces.count("ther") == 10_000
+    assert pieces.count("th") == 10_000
     assert "there" not in pieces
 
 
-def test_a_batch_is_split_as_its_sentences_alone():
+def test_sentences_of_a_batch_are_split_as_single_sentences():
     drop = SubwordDropout(SYMBOLS[:-1], 4, 0.5)
     rng = np.random.default_rng(1)
     sentences = [rng.integers(4, len(SYMBOLS) - 1, length) for length in (1, 7, 3, 0, 12)]
-    index = np.array([8, 2, 30, 4, 11])
-    for ids, number, together in zip(sentences, index, drop(sentences, 5, index, 1), strict=True):
-        assert together.tolist() == one(drop, ids, 5, number, 1).tolist()
+    indices = np.array([8, 2, 30, 4, 11])
+    batch = drop(sentences, 5, indices, 1)
+    for ids, index, pieces in zip(sentences, indices, batch, strict=True):
+        assert pieces.tolist() == split(drop, ids, epoch=5, index=index, side=1)

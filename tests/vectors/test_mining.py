@@ -1,6 +1,4 @@
-"""Mining against a slow reference written from the definition, and on a matrix worked out by
-hand.
-"""
+"""Mining against a slow reference written from the definition, and on a matrix by hand."""
 
 import numpy as np
 import pytest
@@ -9,54 +7,82 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.vectors import MinedPairs, csls_pairs, mine, mine_neighbours, one_to_one
 
 
+def all_cosines(source, target):
+    source_units = source / np.linalg.norm(source, axis=1, keepdims=True)
+    target_units = target / np.linalg.norm(target, axis=1, keepdims=True)
+    return source_units @ target_units.T
+
+
 def slow_mine(source, target, k, retrieval):
-    """Ratio margin mining from the definition, with loops."""
-    a, b = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (source, target))
-    cosines = a @ b.T
-    near_target = [sorted(range(len(b)), key=lambda j: -cosines[i, j])[:k] for i in range(len(a))]
-    near_source = [sorted(range(len(a)), key=lambda i: -cosines[i, j])[:k] for j in range(len(b))]
-    r_source = [np.mean([cosines[i, j] for j in near]) for i, near in enumerate(near_target)]
-    r_target = [np.mean([cosines[i, j] for i in near]) for j, near in enumerate(near_source)]
+    """Ratio margin mining from the definition, with loops: pairs and scores, best first."""
+    cosines = all_cosines(source, target)
+    targets_of = np.argsort(-cosines, axis=1)[:, :k].tolist()
+    sources_of = np.argsort(-cosines.T, axis=1)[:, :k].tolist()
 
-    def ratio(i, j):
-        return cosines[i, j] / ((r_source[i] + r_target[j]) / 2)
+    def ratio(pair):
+        i, j = pair
+        source_mean = cosines[i, targets_of[i]].mean()
+        target_mean = cosines[sources_of[j], j].mean()
+        return cosines[pair] / ((source_mean + target_mean) / 2)
 
-    forward = {(i, max(near, key=lambda j: ratio(i, j))) for i, near in enumerate(near_target)}
-    backward = {(max(near, key=lambda i: ratio(i, j)), j) for j, near in enumerate(near_source)}
-    all_near = {(i, j) for i, near in enumerate(near_target) for j in near}
-    all_near |= {(i, j) for j, near in enumerate(near_source) for i in near}
-    ways = {
+    forward = set()
+    backward = set()
+    all_pairs = set()
+    for i, targets in enumerate(targets_of):
+        pairs = [(i, j) for j in targets]
+        forward.add(max(pairs, key=ratio))
+        all_pairs.update(pairs)
+    for j, sources in enumerate(sources_of):
+        pairs = [(i, j) for i in sources]
+        backward.add(max(pairs, key=ratio))
+        all_pairs.update(pairs)
+    pairs_by_retrieval = {
         "fwd": forward,
         "bwd": backward,
         "intersect": forward & backward,
         "max": forward | backward,
+        "all": all_pairs,
     }
-    pairs = (ways | {"all": all_near})[retrieval]
-    pairs = sorted(pairs, key=lambda pair: -ratio(*pair))
+    pairs = sorted(pairs_by_retrieval[retrieval], key=ratio, reverse=True)
     if retrieval == "max":
-        kept = []
-        for pair in pairs:
-            if all(pair[0] != other[0] and pair[1] != other[1] for other in kept):
-                kept.append(pair)
-        pairs = kept
-    return pairs, [ratio(*pair) for pair in pairs]
+        pairs = with_each_row_once(pairs)
+    return pairs, [ratio(pair) for pair in pairs]
+
+
+def with_each_row_once(pairs):
+    """The pairs without those that have the source or target of an earlier one."""
+    sources = set()
+    targets = set()
+    remaining = []
+    for source, target in pairs:
+        if source not in sources and target not in targets:
+            remaining.append((source, target))
+            sources.add(source)
+            targets.add(target)
+    return remaining
+
+
+def pairs_of(mined):
+    return list(zip(mined.source.tolist(), mined.target.tolist(), strict=True))
 
 
 @pytest.mark.parametrize("retrieval", ["max", "intersect", "fwd", "bwd", "all"])
-@pytest.mark.parametrize(("n", "m", "k"), [(30, 45, 4), (50, 20, 3), (5, 3, 2)])
-def test_equal_to_the_slow_reference(retrieval, n, m, k):
-    rng = np.random.default_rng(n)
-    source = rng.standard_normal((n, 5)) + 1
-    target = np.concatenate([source[: m // 2], rng.standard_normal((m, 5)) + 1])[
-        :m
-    ] + 0.3 * rng.standard_normal((m, 5))
-    expected, scores = slow_mine(source, target, k, retrieval)
-    mined = mine(source, target, k, retrieval=retrieval)
-    assert list(zip(mined.source.tolist(), mined.target.tolist(), strict=True)) == expected
-    np.testing.assert_allclose(mined.scores, scores, rtol=1e-5)
+def test_mined_pairs_are_those_of_the_slow_reference(retrieval):
+    for num_sources, num_targets, k in ((30, 45, 4), (50, 20, 3), (5, 3, 2)):
+        rng = np.random.default_rng(num_sources)
+        source = rng.standard_normal((num_sources, 5)) + 1
+        target = rng.standard_normal((num_targets, 5)) + 1
+        # About half of the targets are near a source.
+        num_near = min(num_sources, num_targets // 2)
+        target[:num_near] = source[:num_near]
+        target += 0.3 * rng.standard_normal((num_targets, 5))
+        expected, scores = slow_mine(source, target, k, retrieval)
+        mined = mine(source, target, k, retrieval=retrieval)
+        assert pairs_of(mined) == expected
+        np.testing.assert_allclose(mined.scores, scores, rtol=1e-5)
 
 
-# two source and three target sentences; cosines of the k = 2 nearest both ways, margin absolute
+# The cosines and ids of the two nearest of two source and three target sentences.
 FORWARD = (np.float32([[0.9, 0.5], [0.8, 0.7]]), np.array([[0, 1], [0, 2]]))
 BACKWARD = (np.float32([[0.9, 0.8], [0.5, 0.1], [0.7, 0.2]]), np.array([[0, 1], [0, 1], [1, 0]]))
 
@@ -71,80 +97,97 @@ BACKWARD = (np.float32([[0.9, 0.8], [0.5, 0.1], [0.7, 0.2]]), np.array([[0, 1], 
         ("all", [(0, 0), (1, 0), (1, 2), (0, 1), (0, 2), (1, 1)]),
     ],
 )
-def test_by_hand(retrieval, pairs):
+def test_pairs_of_each_retrieval_are_those_chosen_by_hand(retrieval, pairs):
     mined = mine_neighbours(*FORWARD, *BACKWARD, margin="absolute", retrieval=retrieval)
-    assert list(zip(mined.source.tolist(), mined.target.tolist(), strict=True)) == pairs
+    assert pairs_of(mined) == pairs
     assert (np.diff(mined.scores) <= 0).all()
 
 
-def test_greedy_pairs_prefer_the_first_of_equal_scores_and_a_threshold_keeps_them_all():
-    pairs = MinedPairs(
-        np.float32([0.9, 0.9, 0.8, 0.7]), np.array([0, 0, 1, 1]), np.array([1, 2, 1, 2])
-    )
-    kept = one_to_one(pairs)
-    assert (kept.source.tolist(), kept.target.tolist()) == ([0, 1], [1, 2])
+def test_of_pairs_with_equal_scores_the_first_is_chosen():
+    scores = np.float32([0.9, 0.9, 0.8, 0.7])
+    pairs = MinedPairs(scores, np.array([0, 0, 1, 1]), np.array([1, 2, 1, 2]))
+    assert pairs_of(one_to_one(pairs)) == [(0, 1), (1, 2)]
+
+
+def test_pairs_at_the_threshold_are_above_it():
     pairs = MinedPairs(np.float32([1.2, 1.1, 1.1, 0.9]), np.arange(4), np.arange(4))
-    assert (len(pairs.above(1.1)), len(pairs.above(2)), pairs.first(2).source.tolist()) == (
-        3,
-        0,
-        [0, 1],
-    )
+    assert len(pairs.above(1.1)) == 3
+    assert len(pairs.above(2)) == 0
+    assert pairs.first(2).source.tolist() == [0, 1]
 
 
-def test_duplicates_are_taken_once_each():
+def test_each_of_two_equal_rows_is_in_one_pair():
     rows = np.random.default_rng(1).standard_normal((20, 8))
-    both = np.concatenate([rows, rows])
-    mined = mine(both, both)
+    rows_twice = np.concatenate([rows, rows])
+    mined = mine(rows_twice, rows_twice)
     assert sorted(mined.source.tolist()) == sorted(mined.target.tolist())
     assert len(set(mined.source.tolist())) == len(mined)
     assert ((mined.source - mined.target) % 20 == 0).all()
 
 
-def slow_within(rows, k, retrieval):
-    """Pairs within one set from the definition: those of two sets of which a row is no neighbour of
-    itself.
-    """
-    units = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    cosines = units @ units.T
-    near = [
-        sorted(set(range(len(rows))) - {i}, key=lambda j: -cosines[i, j])[:k]
-        for i in range(len(rows))
-    ]
-    means = [cosines[i, near[i]].mean() for i in range(len(rows))]
+def slow_mine_within(rows, k, retrieval):
+    """As `slow_mine`, but within one set, of which a row is no neighbour of itself."""
+    cosines = all_cosines(rows, rows)
+    to_others = cosines - 3 * np.eye(len(rows))
+    neighbours_of = np.argsort(-to_others, axis=1)[:, :k].tolist()
 
     def ratio(pair):
-        return cosines[pair] / ((means[pair[0]] + means[pair[1]]) / 2)
+        i, j = pair
+        first_mean = cosines[i, neighbours_of[i]].mean()
+        second_mean = cosines[j, neighbours_of[j]].mean()
+        return cosines[pair] / ((first_mean + second_mean) / 2)
 
-    best = [max(near[i], key=lambda j: ratio((i, j))) for i in range(len(rows))]
-    ways = {
-        "all": {(i, j) for i in range(len(rows)) for j in near[i]},
-        "intersect": {(i, j) for i, j in enumerate(best) if best[j] == i},
-    }
-    pairs = {(min(pair), max(pair)) for pair in ways.get(retrieval, set(enumerate(best)))}
-    ordered, seen = sorted(pairs, key=lambda pair: -ratio(pair)), set()
+    best = {}
+    all_pairs = set()
+    for i, neighbours in enumerate(neighbours_of):
+        best[i] = max(neighbours, key=lambda j, i=i: ratio((i, j)))
+        all_pairs.update((min(i, j), max(i, j)) for j in neighbours)
+    best_pairs = {(min(pair), max(pair)) for pair in best.items()}
+    if retrieval == "all":
+        pairs = all_pairs
+    elif retrieval == "intersect":
+        pairs = {(i, j) for i, j in best_pairs if best[i] == j and best[j] == i}
+    else:
+        pairs = best_pairs
+    ordered = sorted(pairs, key=ratio, reverse=True)
     if retrieval == "max":
-        ordered = [pair for pair in ordered if seen.isdisjoint(pair) and not seen.update(pair)]
+        used = set()
+        remaining = []
+        for pair in ordered:
+            if used.isdisjoint(pair):
+                remaining.append(pair)
+                used.update(pair)
+        ordered = remaining
     return ordered, [ratio(pair) for pair in ordered]
 
 
 @pytest.mark.parametrize("retrieval", ["max", "intersect", "fwd", "bwd", "all"])
-@pytest.mark.parametrize(("n", "k"), [(40, 4), (33, 2), (3, 2)])
-def test_pairs_within_one_set(retrieval, n, k):
-    rng = np.random.default_rng(n)
-    rows = rng.standard_normal((n, 6)) + 1
-    rows[n // 2 :] = rows[: n - n // 2] + 0.3 * rng.standard_normal((n - n // 2, 6))
-    expected, scores = slow_within(rows, k, retrieval)
-    mined = mine(rows, k=k, retrieval=retrieval)
-    assert list(zip(mined.source.tolist(), mined.target.tolist(), strict=True)) == expected
-    np.testing.assert_allclose(mined.scores, scores, rtol=1e-5)
-    assert (mined.source < mined.target).all()
+def test_pairs_within_one_set_are_those_of_the_slow_reference(retrieval):
+    for num_rows, k in ((40, 4), (33, 2), (3, 2)):
+        rng = np.random.default_rng(num_rows)
+        rows = rng.standard_normal((num_rows, 6)) + 1
+        num_near = num_rows - num_rows // 2
+        rows[-num_near:] = rows[:num_near] + 0.3 * rng.standard_normal((num_near, 6))
+        expected, scores = slow_mine_within(rows, k, retrieval)
+        mined = mine(rows, k=k, retrieval=retrieval)
+        assert pairs_of(mined) == expected
+        np.testing.assert_allclose(mined.scores, scores, rtol=1e-5)
+        assert (mined.source < mined.target).all()
 
 
-def test_equal_rows_are_pairs_and_none_is_its_own():
-    """Of more equal rows than neighbours, a row need not be among its own nearest."""
+def test_no_row_is_in_a_pair_with_itself_even_if_all_are_equal():
+    """A row need not be among its own nearest if there are more equal rows than neighbours."""
     mined = mine(np.ones((9, 3)), k=2, retrieval="all")
     assert (mined.source < mined.target).all()
     assert len(mined) > 9
+
+
+def test_too_many_neighbours_and_an_unknown_retrieval_are_refused():
+    with pytest.raises(InputError, match=r"k is 4; .*3"):
+        mine(np.eye(5), np.eye(5)[:3])
+    with pytest.raises(InputError, match="retrieval 'best'"):
+        mine(np.eye(5), np.eye(5)[:3], k=2, retrieval="best")
+    # Within one set, a row is no neighbour of itself.
     for k in (0, 3):
         with pytest.raises(InputError, match=f"k is {k}; .*2"):
             mine(np.eye(3), k=k)
@@ -152,33 +195,24 @@ def test_equal_rows_are_pairs_and_none_is_its_own():
         mine(np.eye(1), k=1)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({}, "k is 4; .*3"),
-        ({"k": 2, "retrieval": "best"}, "retrieval 'best'"),
-    ],
-)
-def test_what_cannot_be_mined(options, message):
-    with pytest.raises(InputError, match=message):
-        mine(np.eye(5), np.eye(5)[:3], **options)
-
-
-@pytest.mark.parametrize(
-    ("n", "m", "count"), [(7, 5, 35), (40, 30, 25), (1, 1, 1), (1100, 90, 200), (1100, 2, 2100)]
-)
-def test_csls_pairs_are_the_best_of_all(n, m, count):
-    rng = np.random.default_rng(n)
-    queries, candidates = (rng.standard_normal((size, 6)).astype(np.float32) for size in (n, m))
-    k = min(10, n, m)
-    cosines = (queries @ candidates.T) / np.outer(
-        *(np.linalg.norm(side, axis=1) for side in (queries, candidates))
-    )
-    to_candidates = np.sort(cosines, axis=1)[:, -k:].mean(axis=1)
-    to_queries = np.sort(cosines, axis=0)[-k:].mean(axis=0)
-    scores = 2 * cosines - to_candidates[:, None] - to_queries
-    expected = np.sort(scores, axis=None)[::-1][:count]
-    found, rows, columns = csls_pairs(queries, candidates, count, k)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-    np.testing.assert_allclose(scores[rows, columns], found, atol=1e-5)
-    assert len(set(zip(rows.tolist(), columns.tolist(), strict=True))) == count
+def test_csls_pairs_are_the_best_of_the_whole_matrix():
+    for num_queries, num_candidates, count in (
+        (7, 5, 35),
+        (40, 30, 25),
+        (1, 1, 1),
+        (1100, 90, 200),
+        (1100, 2, 2100),
+    ):
+        rng = np.random.default_rng(num_queries)
+        queries = rng.standard_normal((num_queries, 6)).astype(np.float32)
+        candidates = rng.standard_normal((num_candidates, 6)).astype(np.float32)
+        k = min(10, num_queries, num_candidates)
+        cosines = all_cosines(queries, candidates)
+        query_means = np.sort(cosines, axis=1)[:, -k:].mean(axis=1)
+        candidate_means = np.sort(cosines, axis=0)[-k:].mean(axis=0)
+        all_scores = 2 * cosines - query_means[:, None] - candidate_means
+        expected = np.sort(all_scores, axis=None)[::-1][:count]
+        scores, rows, columns = csls_pairs(queries, candidates, count, k)
+        np.testing.assert_allclose(scores, expected, atol=1e-5)
+        np.testing.assert_allclose(all_scores[rows, columns], scores, atol=1e-5)
+        assert len(set(zip(rows.tolist(), columns.tolist(), strict=True))) == count

@@ -13,8 +13,7 @@ def unit_vectors(rng, count, width):
 
 
 @pytest.mark.parametrize("width", [1, 3, 64])
-@pytest.mark.parametrize("k", [1, 20, 700])
-def test_neighbours_are_those_of_float32(width, k):
+def test_neighbours_are_those_of_float32(width):
     rng = np.random.default_rng(width)
     matrix = unit_vectors(rng, 700, width)
     # Equal rows, nearly equal rows and a row of zeros.
@@ -23,27 +22,30 @@ def test_neighbours_are_those_of_float32(width, k):
     matrix[100:200] /= np.linalg.norm(matrix[100:200], axis=1, keepdims=True)
     matrix[7] = 0
     queries = unit_vectors(rng, 70, width)
-    cosines, numbers = RoundedRows(matrix, np.arange(700)).nearest(queries, k)
-    expected, _ = nearest_neighbours(queries, matrix, k)
-    np.testing.assert_allclose(cosines, expected, atol=1e-6)
-    of_numbers = (queries[:, None] * matrix[numbers]).sum(axis=2)
-    np.testing.assert_allclose(of_numbers, expected, atol=1e-6)
-    assert all(len(set(row)) == k for row in numbers.tolist())
+    rounded = RoundedRows(matrix, np.arange(700))
+    for k in (1, 20, 700):
+        cosines, ids = rounded.nearest(queries, k)
+        expected_cosines, _ = nearest_neighbours(queries, matrix, k)
+        np.testing.assert_allclose(cosines, expected_cosines, atol=1e-6)
+        cosines_of_ids = (queries[:, None] * matrix[ids]).sum(axis=2)
+        np.testing.assert_allclose(cosines_of_ids, expected_cosines, atol=1e-6)
+        for row in ids.tolist():
+            assert len(set(row)) == k
 
 
-def test_some_rows_and_those_that_are_allowed():
+def test_only_allowed_rows_of_a_part_of_the_matrix_are_neighbours():
     rng = np.random.default_rng(1)
     matrix = unit_vectors(rng, 500, 16)
     rows = np.arange(0, 500, 3)
     allowed = rng.random(len(rows)) < 0.1
     queries = unit_vectors(rng, 4, 16)
     rounded = RoundedRows(matrix, rows)
-    k = int(allowed.sum()) + 3
-    cosines, numbers = rounded.nearest(queries, k, allowed)
-    expected = np.where(allowed, queries @ matrix[rows].T, -np.inf)
-    order = np.argsort(-expected, axis=1)[:, : k - 3]
-    np.testing.assert_array_equal(numbers[:, : k - 3], order)
-    assert (numbers[:, k - 3 :] == -1).all()
-    assert np.isneginf(cosines[:, k - 3 :]).all()
-    _, numbers = rounded.nearest(queries, 2, np.zeros(len(rows), dtype=bool))
-    assert (numbers == -1).all()
+    num_allowed = int(allowed.sum())
+    cosines, ids = rounded.nearest(queries, num_allowed + 3, allowed)
+    allowed_cosines = np.where(allowed, queries @ matrix[rows].T, -np.inf)
+    expected_ids = np.argsort(-allowed_cosines, axis=1)[:, :num_allowed]
+    np.testing.assert_array_equal(ids[:, :num_allowed], expected_ids)
+    assert (ids[:, num_allowed:] == -1).all()
+    assert np.isneginf(cosines[:, num_allowed:]).all()
+    _, ids = rounded.nearest(queries, 2, np.zeros(len(rows), dtype=bool))
+    assert (ids == -1).all()

@@ -1,6 +1,4 @@
-"""LASER's and T-LASER's networks for training: what the decoder sees, and that decoding step by
-step is the same.
-"""
+"""The networks of LASER and T-LASER for training, and their decoders step by step."""
 
 from types import SimpleNamespace
 
@@ -20,7 +18,8 @@ TABLES = {
     "laser": (laser.LaserModelConfig, laser.LaserModel),
     "tlaser": (tlaser.TLaserModelConfig, tlaser.TLaserModel),
 }
-RELEASED = {  # as in the code of Li and Mak
+# The options of the code of Li and Mak.
+RELEASED = {
     "laser_released": {
         "encoder_prepend_bos": True,
         "encoder_append_eos": True,
@@ -38,8 +37,9 @@ KINDS = [*TABLES, *RELEASED]
 def build(arch, vocab_size=VOCAB, languages=("en", "fr", "de"), **options):
     config, model = TABLES[arch.partition("_")[0]]
     cfg = config()
-    elsewhere = {"max_positions": 750, "encoder_prepend_bos": False}  # what OmegaConf fills in
-    for name, value in (elsewhere | PRESETS[arch] | options).items():
+    # OmegaConf would fill in these options from the task.
+    options_of_task = {"max_positions": 750, "encoder_prepend_bos": False}
+    for name, value in (options_of_task | PRESETS[arch] | options).items():
         setattr(cfg, name, value)
     task = SimpleNamespace(source_dictionary=Words(vocab_size), languages=list(languages))
     torch.manual_seed(0)
@@ -61,93 +61,93 @@ def batch():
 
 
 def tiny(kind, *sizes, **options):
-    return build(
-        f"{kind.partition('_')[0]}_tiny", *sizes, **RELEASED.get(kind, {}), **options
-    ).eval()
+    arch = f"{kind.partition('_')[0]}_tiny"
+    return build(arch, *sizes, **RELEASED.get(kind, {}), **options).eval()
 
 
-RELEASED_WIDTHS = {
+RELEASED_SIZES = {
     "encoder_embed_dim": 512,
     "decoder_embed_dim": 512,
     "decoder_input_feeding": True,
+    "languages": ["de", "en", "es", "fr", "it"],
 }
-RELEASED_WIDTHS |= {"languages": ["de", "en", "es", "fr", "it"]}
 
 
 @pytest.mark.parametrize(
-    ("arch", "options", "millions", "off"),
+    ("arch", "options", "millions", "tolerance"),
     [
-        *(("laser_1", {}, 209, 2.29), ("laser_6", {}, 241, 2.65), ("tlaser_base", {}, 246, 2.7)),
-        *(("laser_1", RELEASED_WIDTHS, 208.5, 0.05), ("laser_6", RELEASED_WIDTHS, 240.0, 0.05)),
+        ("laser_1", {}, 209, 2.29),
+        ("laser_6", {}, 241, 2.65),
+        ("tlaser_base", {}, 246, 2.7),
+        ("laser_1", RELEASED_SIZES, 208.5, 0.05),
+        ("laser_6", RELEASED_SIZES, 240.0, 0.05),
     ],
 )
-def test_parameters(arch, options, millions, off):
-    """Those of the paper, which rounds and leaves details open; so the number does not tell the
-    released widths.
-    """
+def test_the_number_of_parameters_is_near_that_of_the_paper(arch, options, millions, tolerance):
+    """The paper rounds, and leaves details open."""
     with torch.device("meta"):
         model = build(arch, 50_000, **options)
-    assert sum(p.numel() for p in model.parameters()) / 1e6 == pytest.approx(millions, abs=off)
+    count = sum(weight.numel() for weight in model.parameters())
+    assert count / 1e6 == pytest.approx(millions, abs=tolerance)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_step_sees_its_own_past_and_nothing_that_comes_later(kind, batch):
+def test_a_step_depends_on_all_earlier_tokens_and_no_later_one(kind, batch):
     model = tiny(kind)
-    before, _ = model(**batch)
+    logits, _ = model(**batch)
     for step in range(6):
-        changed = dict(batch, prev_output_tokens=batch["prev_output_tokens"].clone())
-        changed["prev_output_tokens"][:, step] = 4 + (
-            changed["prev_output_tokens"][:, step] - 3
-        ) % (VOCAB - 4)
-        difference = (model(**changed)[0] - before).abs().amax(dim=(0, 2))
-        assert difference[:step].max() == 0 if step else True
+        tokens = batch["prev_output_tokens"].clone()
+        tokens[:, step] = 4 + (tokens[:, step] - 3) % (VOCAB - 4)
+        changed_logits, _ = model(**(batch | {"prev_output_tokens": tokens}))
+        difference = (changed_logits - logits).abs().amax(dim=(0, 2))
+        assert (difference[:step] == 0).all(), step
         assert (difference[step:] > 1e-6).all(), step
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_decoder_sees_nothing_of_the_source_but_its_embedding(kind, batch):
+def test_the_decoder_depends_on_the_source_only_by_its_embedding(kind, batch):
     model = tiny(kind)
+    tokens = batch["prev_output_tokens"]
     encoder_out = model.encoder(batch["src_tokens"], batch["target_language"])
-    expected = {"embedding": (3, model.encoder.network.config.output_dim), "target_language": (3,)}
-    assert {name: value.shape for name, value in encoder_out.items()} == expected
+    shapes = {name: value.shape for name, value in encoder_out.items()}
+    width = model.encoder.network.config.output_dim
+    assert shapes == {"embedding": (3, width), "target_language": (3,)}
     logits, embeddings = model(**batch)
     torch.testing.assert_close(embeddings["source"], encoder_out["embedding"])
-    # another source with the same embedding: the decoder cannot tell
-    other = model.encoder(batch["src_tokens"].roll(1, dims=0), batch["target_language"])
-    assert not torch.allclose(model.decoder(batch["prev_output_tokens"], other)[0], logits)
-    other["embedding"] = encoder_out["embedding"]
-    torch.testing.assert_close(model.decoder(batch["prev_output_tokens"], other)[0], logits)
-    moved = dict(encoder_out, embedding=encoder_out["embedding"] + 0.1)
-    assert (
-        (model.decoder(batch["prev_output_tokens"], moved)[0] - logits).abs().amax(dim=2) > 1e-6
-    ).all()
+    another_source = model.encoder(batch["src_tokens"].roll(1, dims=0), batch["target_language"])
+    assert not torch.allclose(model.decoder(tokens, another_source)[0], logits)
+    another_source["embedding"] = encoder_out["embedding"]
+    torch.testing.assert_close(model.decoder(tokens, another_source)[0], logits)
+    # Every step depends on the embedding.
+    encoder_out["embedding"] = encoder_out["embedding"] + 0.1
+    changed_logits, _ = model.decoder(tokens, encoder_out)
+    assert ((changed_logits - logits).abs().amax(dim=2) > 1e-6).all()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_target_language_changes_every_step_and_the_encoder_never_sees_it(kind, batch):
+def test_the_target_language_changes_every_step_and_no_embedding(kind, batch):
     model = tiny(kind)
-    (logits, embeddings), (others, same) = (
-        model(**(batch | {"target_language": torch.tensor(languages)}))
-        for languages in ([0, 0, 0], [2, 1, 1])
-    )
-    assert ((logits - others).abs().amax(dim=2) > 1e-6).all()
-    torch.testing.assert_close(embeddings["source"], same["source"], rtol=0, atol=0)
+    logits, embeddings = model(**batch)
+    other_languages = {"target_language": torch.tensor([2, 1, 1])}
+    other_logits, same_embeddings = model(**(batch | other_languages))
+    assert ((logits - other_logits).abs().amax(dim=2) > 1e-6).all()
+    torch.testing.assert_close(embeddings["source"], same_embeddings["source"], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_decoding_step_by_step_equals_decoding_at_once_also_when_hypotheses_change_places(
-    kind, batch
-):
+def test_decoding_step_by_step_equals_decoding_at_once(kind, batch):
     model = tiny(kind)
-    source = batch["src_tokens"][:1].expand(3, -1)  # three hypotheses of one sentence
+    # Three hypotheses of one sentence.
+    source = batch["src_tokens"][:1].expand(3, -1)
     encoder_out = model.encoder(source, batch["target_language"])
-    tokens, state = batch["prev_output_tokens"], {}
-    # as beam search: the first hypothesis survives twice, the second not at all
-    order = torch.tensor([2, 0, 0])
+    tokens = batch["prev_output_tokens"]
+    state = {}
     for step in range(1, 7):
         logits, _ = model.decoder(tokens[:, :step], encoder_out, incremental_state=state)
-        whole, _ = model.decoder(tokens[:, :step], encoder_out)
-        torch.testing.assert_close(logits[:, -1], whole[:, -1], rtol=1e-4, atol=1e-5)
+        expected, _ = model.decoder(tokens[:, :step], encoder_out)
+        torch.testing.assert_close(logits[:, -1], expected[:, -1], rtol=1e-4, atol=1e-5)
+        # Beam search continues with the first hypothesis twice, and without the second.
+        order = torch.tensor([2, 0, 0])
         if step == 3:
             encoder_out = model.encoder.reorder_encoder_out(encoder_out, order)
             model.decoder.reorder_incremental_state_scripting(state, order)
@@ -164,8 +164,7 @@ def test_scores_of_beam_search_are_those_of_decoding_at_once(kind):
     generator = SequenceGenerator(
         [model], Words(8), beam_size=7, max_len_a=0, max_len_b=4, normalize_scores=False
     )
-    found = generator.generate([model], {"net_input": net_input})
-    for row, hypotheses in enumerate(found):
+    for row, hypotheses in enumerate(generator.generate([model], {"net_input": net_input})):
         encoder_out = model.encoder(*(value[row : row + 1] for value in net_input.values()))
         for hypothesis in hypotheses:
             tokens = hypothesis["tokens"].tolist()
@@ -176,34 +175,40 @@ def test_scores_of_beam_search_are_those_of_decoding_at_once(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_padding_changes_nothing_and_logits_of_some_places_are_those_of_all(kind, batch):
+def test_padding_changes_no_logits_and_no_embeddings(kind, batch):
     model = tiny(kind)
     logits, embeddings = model(**batch, target_tokens=batch["src_tokens"])
-    wider = dict(batch, src_tokens=F.pad(batch["src_tokens"], (0, 7), value=PAD))
-    wider["prev_output_tokens"] = F.pad(batch["prev_output_tokens"], (0, 4), value=PAD)
-    again, others = model(**wider, target_tokens=wider["src_tokens"])
-    positions = torch.tensor([0, 4, 7, 17])
+    source = F.pad(batch["src_tokens"], (0, 7), value=PAD)
+    tokens = F.pad(batch["prev_output_tokens"], (0, 4), value=PAD)
+    padded = batch | {"src_tokens": source, "prev_output_tokens": tokens}
+    padded_logits, padded_embeddings = model(**padded, target_tokens=source)
+    torch.testing.assert_close(padded_logits[:, :6], logits, rtol=1e-4, atol=1e-5)
+    expected = embeddings["source"]
+    torch.testing.assert_close(padded_embeddings["source"], expected, rtol=1e-4, atol=1e-5)
+    # The target was the same text as the source.
+    torch.testing.assert_close(embeddings["target"], expected, rtol=0, atol=0)
     torch.testing.assert_close(
-        model(**batch, positions=positions)[0], logits.flatten(0, 1)[positions]
+        padded_embeddings["target"], padded_embeddings["source"], rtol=0, atol=0
     )
-    torch.testing.assert_close(again[:, :6], logits, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(others["source"], embeddings["source"], rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(embeddings["target"], embeddings["source"], rtol=0, atol=0)
-    torch.testing.assert_close(others["target"], others["source"], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_logits_of_some_positions_are_those_of_all(kind, batch):
+    model = tiny(kind)
+    logits, _ = model(**batch)
+    positions = torch.tensor([0, 4, 7, 17])
+    some_logits, _ = model(**batch, positions=positions)
+    torch.testing.assert_close(some_logits, logits.flatten(0, 1)[positions])
 
 
 def test_the_longest_source_and_target_have_room_for_bos_and_eos():
     model = tiny("tlaser_released", max_positions=4)
     longest = torch.tensor([[4, 5, 6, 7]])
-    logits, _ = model(
-        longest, torch.tensor([0]), F.pad(longest, (2, 0), value=EOS), target_tokens=longest
-    )
+    tokens = F.pad(longest, (2, 0), value=EOS)
+    logits, _ = model(longest, torch.tensor([0]), tokens, target_tokens=longest)
     assert logits.shape == (1, 6, VOCAB)
-    assert (
-        model.decoder.max_positions()
-        == tiny("tlaser", max_positions=4).decoder.max_positions()
-        == 5
-    )
+    assert model.decoder.max_positions() == 5
+    assert tiny("tlaser", max_positions=4).decoder.max_positions() == 5
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -215,44 +220,42 @@ def test_bfloat16_products_change_little(kind, batch):
     torch.testing.assert_close(logits["bfloat16"].float(), logits["float32"], rtol=0.1, atol=0.1)
 
 
-LAYER = {"dropout": 2, "activation_dropout": 1}  # the latter of probability 0
-# the layer of the decoder is fairseq's
-T_LASER = {"encoder.network.dropout": 1, "decoder.dropout": 1}
-T_LASER |= {
-    f"encoder.network.layers.{layer}.{name}": count
-    for layer in (0, 1)
-    for name, count in LAYER.items()
+# The dropout of activations has probability 0. The layer of the decoder is one of fairseq.
+T_LASER_CALLS = {
+    "encoder.network.dropout": 1,
+    "encoder.network.layers.0.dropout": 2,
+    "encoder.network.layers.0.activation_dropout": 1,
+    "encoder.network.layers.1.dropout": 2,
+    "encoder.network.layers.1.activation_dropout": 1,
+    "decoder.dropout": 1,
 }
 
 
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [
-        ("laser", {"encoder.network.dropout": 2, "decoder.dropout": 2}),  # embeddings and outputs
-        (
-            "laser_released",
-            {"encoder.network.dropout": 2, "decoder.dropout": 1 + 6},
-        ),  # the output of every step
-        ("tlaser", T_LASER),
-        ("tlaser_released", T_LASER),
+        # The embeddings and the outputs.
+        ("laser", {"encoder.network.dropout": 2, "decoder.dropout": 2}),
+        # The decoder drops its embeddings, and the output of each of six steps.
+        ("laser_released", {"encoder.network.dropout": 2, "decoder.dropout": 1 + 6}),
+        ("tlaser", T_LASER_CALLS),
+        ("tlaser_released", T_LASER_CALLS),
     ],
 )
-def test_where_values_are_dropped(kind, expected, batch):
+def test_calls_of_dropout_in_a_step(kind, expected, batch):
     model = tiny(kind, dropout=0.25).train()
     assert dropout_calls(model, lambda: model(**batch)) == expected
-    assert {
-        module.p for name, module in model.named_modules() if name.rpartition(".")[2] == "dropout"
-    } == {0.25}
+    for name, module in model.named_modules():
+        if name.rpartition(".")[2] == "dropout":
+            assert module.p == 0.25
 
 
 @pytest.mark.parametrize("kind", ["tlaser", "tlaser_released"])
 def test_branches_of_the_encoder_may_start_at_zero(kind):
-    zero, random = (
-        tiny(kind, init_branches=branches).state_dict() for branches in ("zero", "random")
-    )
-    for name, value in random.items():
+    zero_weights = tiny(kind, init_branches="zero").state_dict()
+    for name, weight in tiny(kind, init_branches="random").state_dict().items():
         if name.endswith(("out_proj.weight", "fc2.weight")) and name.startswith("encoder."):
-            assert not zero[name].any()
-            assert value.any()
+            assert not zero_weights[name].any()
+            assert weight.any()
         else:
-            assert torch.equal(zero[name], value), name
+            assert torch.equal(zero_weights[name], weight), name

@@ -1,6 +1,4 @@
-"""`lxsr train --from`: the rows of a model, first rows of new pieces by regression, and training
-that keeps the old.
-"""
+"""`lxsr train --from`: new pieces start with rows of a regression, and old rows stay as they are."""
 
 import json
 import shutil
@@ -10,7 +8,15 @@ import pytest
 import small_model
 import torch
 import toy
-from conftest import checked, export, lxsr_here, refused, train_here, weights
+from conftest import (
+    assert_same_weights,
+    checked,
+    export,
+    lxsr_here,
+    refused,
+    train_here,
+    weights,
+)
 from safetensors.numpy import load_file
 
 from fairseq_lxsr import SentenceEncoder
@@ -23,9 +29,10 @@ from fairseq_lxsr.text.tokenizer import DICTIONARY_FILE, SENTENCEPIECE_FILE, rea
 from fairseq_lxsr.training.lightweight.start import RIDGE, FlatText, new_rows, ridge
 from fairseq_lxsr.training.pairs import PairCorpus
 
-# no letter of it is in the old text
+# A table for str.translate: the old text has no Cyrillic letters.
 CYRILLIC = {ord("a") + number: 0x430 + number for number in range(26)}
-TABLE, ORDER = "encoder.embed_tokens.weight", "encoder.order"
+TABLE = "encoder.embed_tokens.weight"
+ORDER = "encoder.order"
 WIDTH = 16
 LOSS = {
     "objective": "none",
@@ -68,165 +75,146 @@ def work(request, tmp_path_factory):
     model = write_model(work / "old", request.param)
     pairs = [(source, target.lower().translate(CYRILLIC)) for source, target in toy.sentences(1000)]
     toy.write(work / "text", pairs, ("en", "xx"))
-    words = (
-        "--work",
-        work,
-        "--data",
-        work / "text",
-        "--lang-pairs",
-        "en-xx",
-        "--workers",
-        1,
-        "--new-pieces",
-        60,
-    )
-    lxsr_here("prepare", "--from-model", model, *words, "--valid-size", 100, "--test-size", 100)
+    files = ("--work", work, "--data", work / "text", "--lang-pairs", "en-xx")
+    sizes = ("--new-pieces", 60, "--valid-size", 100, "--test-size", 100)
+    lxsr_here("prepare", "--from-model", model, *files, *sizes, "--workers", 1)
     return work
 
 
-def go_on(work, save_dir, *flags, **options):
-    """Train for a few updates with the options that `lxsr train --from` gives."""
-    start = starting_options(str(work / "old"), work / "data-bin")
-    given = {name.replace("-", "_"): value for name, value in start.items() if value is not False}
-    run = {"arch": "lxsr_best", "optimizer": "torch_adam", "weight_decay": 0.1, "max_update": 3}
-    words = {
-        name: str(value)
-        for name, value in (given | LOSS | run | options).items()
-        if value is not None
-    }
-    return train_here(
-        work / "data-bin",
-        save_dir,
-        "--disable-validation",
-        "--no-epoch-checkpoints",
-        *flags,
-        **words,
-    )
+def train_from_model(work, save_dir, *flags, **changes):
+    """Train for a few updates with the options that `lxsr train --from` gives, and changes."""
+    options = {}
+    for name, value in starting_options(str(work / "old"), work / "data-bin").items():
+        if value is not False:
+            options[name.replace("-", "_")] = value
+    options |= LOSS | {"arch": "lxsr_best", "optimizer": "torch_adam"}
+    options |= {"weight_decay": 0.1, "max_update": 3} | changes
+    words = {name: str(value) for name, value in options.items() if value is not None}
+    flags = ("--disable-validation", "--no-epoch-checkpoints", *flags)
+    return train_here(work / "data-bin", save_dir, *flags, **words)
 
 
-def count_old(work) -> int:
+def export_run(work, save_dir, folder, *options):
+    export(save_dir / "checkpoint_last.pt", folder, "--data", work / "data-bin", *options)
+    return SentenceEncoder.from_pretrained(folder)
+
+
+def stored_table(folder):
+    return load_file(folder / "model.safetensors")["embed_tokens.weight"]
+
+
+def num_old_pieces(work) -> int:
     return len(read_dictionary(work / "old" / DICTIONARY_FILE))
 
 
-def test_the_options_are_the_sizes_of_the_model(work):
-    sizes = {
+def test_the_starting_options_are_the_sizes_of_the_model(work):
+    assert starting_options(str(work / "old"), work / "data-bin") == {
+        "from-model": str(work / "old"),
         "encoder-embed-dim": WIDTH,
         "order-coefficients": 1,
         "max-positions": 40,
         "matryoshka": "8,16",
+        "frozen-pieces": num_old_pieces(work),
     }
-    expected = {"from-model": str(work / "old"), **sizes, "frozen-pieces": count_old(work)}
-    assert starting_options(str(work / "old"), work / "data-bin") == expected
 
 
-def test_frozen_rows_are_not_rounded_to_16_bits(work, tmp_path):
-    done = go_on(work, tmp_path / "run", "--memory-efficient-fp16", optimizer="adam")
+def test_frozen_rows_are_refused_with_weights_of_16_bits(work, tmp_path):
+    done = train_from_model(work, tmp_path / "run", "--memory-efficient-fp16", optimizer="adam")
     refused(done, "--frozen-pieces", "--fp16")
 
 
 @pytest.mark.parametrize(
     "decay", [pytest.param((), marks=pytest.mark.slow), ("--decoupled-weight-decay",)]
 )
-def test_old_rows_stay_to_the_last_bit(work, tmp_path, decay):
-    old, count = SentenceEncoder.from_pretrained(work / "old").weights, count_old(work)
-    moved = {}
-    for name, options in (("free", {"frozen_pieces": None}), ("frozen", {})):
-        checked(go_on(work, tmp_path / name, *decay, **options))
-        after = weights(tmp_path / name)
-        table = torch.from_numpy(old["embed_tokens.weight"])
-        same = torch.equal(after[TABLE][4:count], table[4:count])
-        moved[name] = same, torch.equal(after[ORDER], torch.from_numpy(old["order"]))
-    assert moved == {"free": (False, False), "frozen": (True, True)}
-    checkpoint = tmp_path / "frozen" / "checkpoint_last.pt"
-    export(checkpoint, tmp_path / "m", "--data", work / "data-bin", "--dtype", "float32")
-    rows = load_file(tmp_path / "m" / "model.safetensors")["embed_tokens.weight"]
-    assert np.array_equal(rows[:count], old["embed_tokens.weight"][:count])
+def test_frozen_rows_and_embeddings_of_old_pieces_keep_every_bit(work, tmp_path, decay):
+    old = SentenceEncoder.from_pretrained(work / "old")
+    count = num_old_pieces(work)
+    old_rows = torch.from_numpy(old.weights["embed_tokens.weight"][:count])
+    old_order = torch.from_numpy(old.weights["order"])
+
+    checked(train_from_model(work, tmp_path / "free", *decay, frozen_pieces=None))
+    trained = weights(tmp_path / "free")
+    assert not torch.equal(trained[TABLE][4:count], old_rows[4:])
+    assert not torch.equal(trained[ORDER], old_order)
+
+    checked(train_from_model(work, tmp_path / "frozen", *decay))
+    trained = weights(tmp_path / "frozen")
+    assert torch.equal(trained[TABLE][4:count], old_rows[4:])
+    assert torch.equal(trained[ORDER], old_order)
+
+    new = export_run(work, tmp_path / "frozen", tmp_path / "new", "--dtype", "float32")
+    assert np.array_equal(stored_table(tmp_path / "new")[:count], old_rows.numpy())
     lines = list(read_lines(work / "corpus" / "en-xx" / "test.en"))
-    before, after = (
-        SentenceEncoder.from_pretrained(folder).encode(lines)
-        for folder in (work / "old", tmp_path / "m")
+    assert np.array_equal(new.encode(lines), old.encode(lines))
+
+
+def test_exported_weights_have_the_type_of_the_starting_model(work, tmp_path):
+    """Old pieces keep their stored embeddings; new pieces get new codes and scales."""
+    checked(train_from_model(work, tmp_path / "run", max_update=1))
+    new = export_run(work, tmp_path / "run", tmp_path / "new")
+    old = SentenceEncoder.from_pretrained(work / "old")
+    count = num_old_pieces(work)
+    assert stored_table(tmp_path / "new").dtype == stored_table(work / "old").dtype
+    assert np.array_equal(
+        stored_table(tmp_path / "new")[:count], stored_table(work / "old")[:count]
     )
-    assert np.array_equal(before, after)
+    new_rows = new.weights["embed_tokens.weight"][:count]
+    np.testing.assert_allclose(new_rows, old.weights["embed_tokens.weight"][:count], rtol=1e-6)
 
 
-def test_the_exported_weights_have_the_type_of_the_starting_model(work, tmp_path):
-    """Old pieces keep their stored embeddings, as new pieces get codes and scales of their own."""
-    checked(go_on(work, tmp_path / "run", max_update=1))
-    export(tmp_path / "run" / "checkpoint_last.pt", tmp_path / "m", "--data", work / "data-bin")
-    name = "embed_tokens.weight"
-    before, after = (
-        load_file(folder / "model.safetensors")[name] for folder in (work / "old", tmp_path / "m")
-    )
-    assert after.dtype == before.dtype
-    count = count_old(work)
-    assert np.array_equal(after[:count], before[:count])
-    rows = [
-        SentenceEncoder.from_pretrained(folder).weights[name][:count]
-        for folder in (work / "old", tmp_path / "m")
-    ]
-    np.testing.assert_allclose(rows[1], rows[0], rtol=1e-6)
-
-
-def test_first_rows_find_translations(work, tmp_path):
-    """A learning rate of 0 leaves what training began with; decay and dropout of pieces change
-    nothing of it either.
-    """
-    run = {"lr": 0, "weight_decay": 0, "rare_subword_dropout": 30, "max_update": 1}
-    checked(go_on(work, tmp_path, **run))
-    assert not any(
-        read_checkpoint(tmp_path / "checkpoint_last.pt")["task_state"][SPLIT_PROBABILITY]
-    )
-    export(tmp_path / "checkpoint_last.pt", tmp_path / "m", "--data", work / "data-bin")
-    encoder = SentenceEncoder.from_pretrained(tmp_path / "m")
-    sides = [
-        list(read_lines(work / "corpus" / "en-xx" / f"test.{language}"))
-        for language in ("en", "xx")
-    ]
-    known, new = (encoder.encode(side, normalize=True) for side in sides)
-    assert ((new @ known.T).argmax(axis=1) == np.arange(len(new))).mean() > 0.8
-    training = json.loads((tmp_path / "m" / "config.json").read_text())["training"]
+def test_the_first_rows_of_new_pieces_find_translations(work, tmp_path):
+    # A learning rate of 0 leaves the first rows as they are.
+    options = {"lr": 0, "weight_decay": 0, "rare_subword_dropout": 30, "max_update": 1}
+    checked(train_from_model(work, tmp_path, **options))
+    state = read_checkpoint(tmp_path / "checkpoint_last.pt")
+    assert not any(state["task_state"][SPLIT_PROBABILITY])
+    encoder = export_run(work, tmp_path, tmp_path / "new")
+    english = list(read_lines(work / "corpus" / "en-xx" / "test.en"))
+    new_language = list(read_lines(work / "corpus" / "en-xx" / "test.xx"))
+    english_rows = encoder.encode(english, normalize=True)
+    new_rows = encoder.encode(new_language, normalize=True)
+    nearest = (new_rows @ english_rows.T).argmax(axis=1)
+    assert (nearest == np.arange(len(nearest))).mean() > 0.8
+    training = json.loads((tmp_path / "new" / "config.json").read_text())["training"]
     assert (training["lang_pairs"], training["finetuned"]) == ("en-fr,en-xx", True)
     assert new_languages(encoder, ["en-xx", "fr-cs"], "m") == ["cs"]
 
 
 @pytest.mark.slow
-def test_an_interrupted_training_goes_on_to_the_same_weights(work, tmp_path):
-    checked(go_on(work, tmp_path / "whole", max_update=4))
-    checked(go_on(work, tmp_path / "parts", max_update=2))
-    checked(go_on(work, tmp_path / "parts", max_update=4))
-    whole, parts = (weights(tmp_path / name) for name in ("whole", "parts"))
-    assert all(torch.equal(value, parts[name]) for name, value in whole.items())
+def test_an_interrupted_training_is_continued_to_the_same_weights(work, tmp_path):
+    checked(train_from_model(work, tmp_path / "whole", max_update=4))
+    checked(train_from_model(work, tmp_path / "interrupted", max_update=2))
+    checked(train_from_model(work, tmp_path / "interrupted", max_update=4))
+    assert_same_weights(tmp_path / "whole", tmp_path / "interrupted")
 
 
-def test_other_sizes_and_other_text_are_refused(work, tmp_path, toy_work):
-    refused(
-        go_on(work, tmp_path / "a", encoder_embed_dim=32),
-        work / "old",
-        "embed_dim 16, not 32",
-    )
-    found = lxsr_here(
-        "train", toy_work / "data-bin", "--from", work / "old", "--print", check=False
-    )
-    refused(found, work / "old", "lxsr prepare --from-model")
-    refused(lxsr_here("train", toy_work / "data-bin", check=False), "--recipe", "or --from MODEL")
+def test_sizes_and_text_of_another_model_are_refused(work, tmp_path, toy_work):
+    done = train_from_model(work, tmp_path / "run", encoder_embed_dim=32)
+    refused(done, work / "old", "embed_dim 16, not 32")
+    data = toy_work / "data-bin"
+    done = lxsr_here("train", data, "--from", work / "old", "--print", check=False)
+    refused(done, work / "old", "lxsr prepare --from-model")
+    done = lxsr_here("train", data, check=False)
+    refused(done, "--recipe", "or --from MODEL")
 
 
-def test_the_recipe_is_that_of_what_is_new(work, tmp_path):
-    said = lxsr_here("train", work / "data-bin", "--from", work / "old", "--cpu", "--print").stdout
-    assert f"--frozen-pieces {count_old(work)} " in said
-    assert "--lr 0.02 " in said
-    free = lxsr_here(
-        "train", work / "data-bin", "--from", work / "old", "--cpu", "--print", "--no-frozen-pieces"
-    ).stdout
-    assert "--frozen-pieces" not in free
-    shutil.copytree(work / "data-bin", tmp_path / "same")
-    for path in tmp_path.glob("same/dict.*.txt"):
+def test_the_learning_rate_depends_on_whether_there_are_new_pieces(work, tmp_path):
+    def printed_command(data, *flags):
+        words = ("train", data, "--from", work / "old", "--cpu", "--print", *flags)
+        return lxsr_here(*words).stdout
+
+    command = printed_command(work / "data-bin")
+    assert f"--frozen-pieces {num_old_pieces(work)} " in command
+    assert "--lr 0.02 " in command
+    command = printed_command(work / "data-bin", "--no-frozen-pieces")
+    assert "--frozen-pieces" not in command
+    # The text of a new domain has the dictionary of the model.
+    data = shutil.copytree(work / "data-bin", tmp_path / "domain")
+    for path in data.glob("dict.*.txt"):
         shutil.copy(work / "old" / DICTIONARY_FILE, path)
-    domain = lxsr_here(
-        "train", tmp_path / "same", "--from", work / "old", "--cpu", "--print"
-    ).stdout
-    assert "--frozen-pieces" not in domain
-    assert "--lr 0.0004 " in domain
+    command = printed_command(data)
+    assert "--frozen-pieces" not in command
+    assert "--lr 0.0004 " in command
 
 
 def test_a_model_with_layers_is_refused(tmp_path):
@@ -234,46 +222,46 @@ def test_a_model_with_layers_is_refused(tmp_path):
         open_starting_model(small_model.write_folder(tmp_path / "layers"))
 
 
-def test_ridge_is_least_squares():
+def test_ridge_is_the_solution_of_the_normal_equations():
     rng = np.random.default_rng(0)
-    dense, targets = (
-        torch.from_numpy(rng.normal(size=size)).float() for size in ((30, 5), (30, 3))
-    )
+    dense = torch.from_numpy(rng.normal(size=(30, 5))).float()
+    targets = torch.from_numpy(rng.normal(size=(30, 3))).float()
     expected = torch.linalg.solve(dense.T @ dense + RIDGE * torch.eye(5), dense.T @ targets)
     torch.testing.assert_close(ridge(dense.to_sparse_csr(), targets), expected)
 
 
-class Sentences(list):
-    """What `read_rows` takes: ids, EOS at the end."""
-
-    def __init__(self, sentences):
-        super().__init__(torch.tensor([*ids, 2]) for ids in sentences)
+def sentences_of(*lists):
+    """Sentences of ids, with EOS."""
+    return [torch.tensor([*ids, 2]) for ids in lists]
 
 
-@pytest.mark.parametrize("turned", [False, True])
-def test_rows_are_those_of_the_equations_by_hand(turned):
-    """The new language may be either side; a pair with an empty side says nothing, and a piece of
-    no text is <unk>.
-    """
+@pytest.mark.parametrize("new_side_is_first", [False, True])
+def test_new_rows_solve_the_equations_written_out_by_hand(new_side_is_first):
     table = torch.arange(14.0).reshape(7, 2) / 10
-    known, new = [[4, 5], [6], [4]], [[7, 7, 4], [8], []]
-    sides = (Sentences(new), Sentences(known)) if turned else (Sentences(known), Sentences(new))
-    found = new_rows(table, 10, [PairCorpus("en-xx", *sides)])
-    # sqrt(3) (2/3 w7 + 1/3 t4) = sqrt(3) (t4 + t5) / 2 and w8 = t6, with w^2 added to the squares
+    old_side = sentences_of([4, 5], [6], [4])
+    # The last pair has an empty side, which adds no equation.
+    new_side = sentences_of([7, 7, 4], [8], [])
+    if new_side_is_first:
+        pairs = PairCorpus("en-xx", new_side, old_side)
+    else:
+        pairs = PairCorpus("en-xx", old_side, new_side)
+    rows = new_rows(table, 10, [pairs])
+    # sqrt(3) (2/3 w7 + 1/3 t4) = sqrt(3) (t4 + t5) / 2 and w8 = t6, for new rows w and old rows t.
     matrix = np.array([[3**0.5 * 2 / 3, 0], [0, 1]])
-    targets = np.stack(
-        (3**0.5 * ((table[4] + table[5]) / 2 - table[4] / 3).numpy(), table[6].numpy())
-    )
+    first_target = 3**0.5 * ((table[4] + table[5]) / 2 - table[4] / 3)
+    targets = torch.stack((first_target, table[6])).numpy()
     expected = np.linalg.solve(matrix.T @ matrix + RIDGE * np.eye(2), matrix.T @ targets)
-    torch.testing.assert_close(found, torch.cat((torch.from_numpy(expected).float(), table[3:4])))
+    torch.testing.assert_close(rows[:2], torch.from_numpy(expected).float())
+    # A piece that the text lacks gets the row of <unk>.
+    torch.testing.assert_close(rows[2:], table[3:4])
 
 
-def test_no_new_pieces_no_rows():
-    corpus = PairCorpus("en-fr", Sentences([[4]]), Sentences([[5]]))
+def test_a_text_without_new_pieces_gives_no_rows():
+    corpus = PairCorpus("en-fr", sentences_of([4]), sentences_of([5]))
     assert new_rows(torch.ones(6, 2), 6, [corpus]).shape == (0, 2)
 
 
-def test_a_matrix_has_the_sum_of_equal_ids():
+def test_weights_of_equal_ids_of_a_sentence_are_added():
     text = FlatText(np.array([0, 0, 2]), np.array([2, 1]))
-    found = text.matrix(np.array([True, True, True]), np.array([0.5, 1.0]), 3).to_dense()
-    assert found.tolist() == [[1, 0, 0], [0, 0, 1]]
+    matrix = text.matrix(np.array([True, True, True]), np.array([0.5, 1.0]), 3).to_dense()
+    assert matrix.tolist() == [[1, 0, 0], [0, 0, 1]]

@@ -1,4 +1,4 @@
-"""Batches as CUDA graphs: what a graph is given, and what it returns, without a GPU."""
+"""Batches as CUDA graphs: their inputs and results, without a GPU."""
 
 import pytest
 import torch
@@ -21,21 +21,21 @@ from fairseq_lxsr.training.lightweight.parts.masking import Masking
 from fairseq_lxsr.training.lightweight.task import XlingSentTask
 
 
-class Memory:
-    """Runs a module as a graph does: it reads and writes the same memory in each call."""
+class FakeGraphs:
+    """Runs modules as graphs do: each reads and writes the same memory in all calls."""
 
     def __init__(self):
-        self.captured = 0
+        self.num_captured = 0
 
     def __call__(self, module, inputs):
-        self.captured += 1
+        self.num_captured += 1
         module(*inputs)
         logged = None
 
         def run(*tensors):
             nonlocal logged
-            for own, value in zip(inputs, tensors, strict=True):
-                own.copy_(value)
+            for memory, value in zip(inputs, tensors, strict=True):
+                memory.copy_(value)
             loss, values = module(*inputs)
             logged = values if logged is None else logged.copy_(values)
             return loss, logged
@@ -48,83 +48,81 @@ def model():
     return make_model().train()
 
 
-def of_batches(model, criterion, batches):
-    """Losses, logged values and gradients of one batch after the other."""
-    results = []
-    for batch in batches:
-        model.zero_grad()
-        loss, size, logged = criterion(model, batch)
-        loss.backward()
-        gradients = [weight.grad.clone() for weight in model.parameters()]
-        results.append((loss.detach().clone(), size, logged, gradients))
-    return results
+def step(model, criterion, batch):
+    """The loss, sample size, logged values and gradients of a batch."""
+    model.zero_grad()
+    loss, sample_size, logged = criterion(model, batch)
+    loss.backward()
+    gradients = [weight.grad.clone() for weight in model.parameters()]
+    return loss.detach().clone(), sample_size, logged, gradients
 
 
-def test_losses_logs_and_gradients_are_those_of_the_criterion(model):
-    batches = [make_batch(rows=rows) for rows in ([0, 1, 2], [2, 1, 0], [1, 2, 0], [0, 1, 2, 3])]
-    memory = Memory()
-    graphed = GraphedCriterion(model, make_criterion(), memory)
-    expected = of_batches(model, make_criterion(), batches)
-    for (loss, size, logged, gradients), true in zip(
-        of_batches(model, graphed, batches), expected, strict=True
-    ):
-        torch.testing.assert_close(loss, true[0])
-        assert size == true[1]
-        assert logged.keys() == true[2].keys()
+def test_losses_logged_values_and_gradients_are_those_of_the_criterion(model):
+    graphs = FakeGraphs()
+    criterion = make_criterion()
+    graphed = GraphedCriterion(model, make_criterion(), graphs)
+    for rows in ([0, 1, 2], [2, 1, 0], [1, 2, 0], [0, 1, 2, 3]):
+        batch = make_batch(rows=rows)
+        expected_loss, expected_size, expected_logged, expected_gradients = step(
+            model, criterion, batch
+        )
+        loss, sample_size, logged, gradients = step(model, graphed, batch)
+        torch.testing.assert_close(loss, expected_loss)
+        assert sample_size == expected_size
+        assert logged.keys() == expected_logged.keys()
         for name, value in logged.items():
-            assert float(value) == pytest.approx(float(true[2][name]), rel=1e-6), name
-        torch.testing.assert_close(gradients, true[3])
-    assert memory.captured == graphed.num_graphs == 1
+            assert float(value) == pytest.approx(float(expected_logged[name]), rel=1e-6), name
+        torch.testing.assert_close(gradients, expected_gradients)
+    assert graphs.num_captured == graphed.num_graphs == 1
 
 
-def test_the_number_of_pieces_is_that_of_the_batch(model):
-    first, second = make_batch(rows=[0, 1, 2]), make_batch(rows=[0, 1, 2])
-    second["ntokens"] = first["ntokens"] - 1
-    graphed = GraphedCriterion(model, make_criterion(), Memory())
-    logs = [
-        logged["ntokens"] for _, _, logged, _ in of_batches(model, graphed, [first, first, second])
-    ]
-    assert logs == [first["ntokens"]] * 2 + [second["ntokens"]]
+def test_the_logged_number_of_tokens_is_that_of_the_batch(model):
+    batch = make_batch(rows=[0, 1, 2])
+    graphed = GraphedCriterion(model, make_criterion(), FakeGraphs())
+    for num_tokens in (batch["ntokens"], batch["ntokens"], batch["ntokens"] - 1):
+        batch["ntokens"] = num_tokens
+        _, _, logged, _ = step(model, graphed, batch)
+        assert logged["ntokens"] == num_tokens
 
 
-def test_rare_shapes_and_shapes_beyond_the_limit_are_not_captured(model):
-    memory = Memory()
-    graphed = GraphedCriterion(model, make_criterion(), memory)
+def test_no_more_shapes_than_the_limit_are_captured(model):
+    graphs = FakeGraphs()
+    graphed = GraphedCriterion(model, make_criterion(), graphs)
     for extra in range(MAX_GRAPHS + 3):
         batch = make_batch(rows=[0, 1], extra=extra)
         for _ in range(OCCURRENCES):
             graphed(model, batch)
-    assert memory.captured == MAX_GRAPHS
+    assert graphs.num_captured == MAX_GRAPHS
 
 
-def test_a_batch_is_taken_apart_and_put_together():
+def test_the_tensors_of_a_batch_are_flattened_and_replaced():
     batch = {"a": torch.ones(1), "inner": {"b": torch.zeros(2), "c": 3}, "d": "text"}
     tensors = flatten(batch)
     assert list(tensors) == ["a", "inner.b"]
-    again = unflatten(batch, tuple(value + 1 for value in tensors.values()))
-    assert again["inner"]["b"].tolist() == [1, 1]
-    assert (again["inner"]["c"], again["d"]) == (3, "text")
+    replaced = unflatten(batch, tuple(value + 1 for value in tensors.values()))
+    assert replaced["a"].tolist() == [2]
+    assert replaced["inner"]["b"].tolist() == [1, 1]
+    assert (replaced["inner"]["c"], replaced["d"]) == (3, "text")
 
 
-def test_both_sides_have_one_width_and_no_more_pieces_than_the_model():
+def test_both_sides_are_padded_to_one_width_within_the_length_limit():
     parts = [Masking("one", VOCABULARY)]
     options = {"padding_idx": PAD, "eos_idx": EOS}
     text = [corpus("x-y", 20, longest=19)]
-    for limit, widths in ((200, {8, 16, 24}), (13, {8, 13})):
+    for limit, allowed_widths in ((200, {8, 16, 24}), (13, {8, 13})):
         data = SentencePairDataset(text, parts, max_positions=limit, pad_multiple=8, **options)
-        plain = SentencePairDataset(text, parts, max_positions=limit, **options)
+        unpadded = SentencePairDataset(text, parts, max_positions=limit, **options)
         for row in range(20):
             batch = data.collater([data[row]])
-            shapes = {batch[name].shape[1] for name in ("source_tokens", "target_tokens")} | {
-                value.shape[1] for value in batch["net_input"].values()
-            }
-            assert len(shapes) == 1
-            assert shapes <= widths
-            narrow = plain.collater([plain[row]])
-            for side, tokens in narrow["net_input"].items():
-                wide = batch["net_input"][side]
-                assert torch.equal(wide[:, : tokens.shape[1]], tokens)
-                assert (wide[:, tokens.shape[1] :] == PAD).all()
+            widths = {batch["source_tokens"].shape[1], batch["target_tokens"].shape[1]}
+            widths.update(tokens.shape[1] for tokens in batch["net_input"].values())
+            assert len(widths) == 1
+            assert widths <= allowed_widths
+            unpadded_batch = unpadded.collater([unpadded[row]])
+            for side, tokens in unpadded_batch["net_input"].items():
+                padded = batch["net_input"][side]
+                assert torch.equal(padded[:, : tokens.shape[1]], tokens)
+                assert (padded[:, tokens.shape[1] :] == PAD).all()
 
 
 @pytest.mark.parametrize("layers", [0, 2])
@@ -146,7 +144,7 @@ def test_a_step_on_a_gpu_with_graphs_is_a_step_on_a_cpu(layers, monkeypatch):
     torch.testing.assert_close(gradients_on_gpu, gradients, rtol=1e-5, atol=1e-4)
 
 
-def test_hard_negatives_are_padded_alike():
+def test_hard_negatives_are_padded_to_the_same_multiple():
     parts = [HardNegatives("edit", VOCABULARY.starts_word)]
     text = [corpus("x-y", 20, longest=19)]
     data = SentencePairDataset(
@@ -164,7 +162,7 @@ def test_hard_negatives_are_padded_alike():
         ({"objective": "mlm"}, True, "--objective mlm"),
     ],
 )
-def test_runs_that_graphs_do_not_suit_are_refused(
+def test_runs_that_cannot_use_graphs_are_refused(
     toy_work, tmp_path, monkeypatch, options, has_gpu, value
 ):
     if has_gpu:

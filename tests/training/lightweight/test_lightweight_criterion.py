@@ -1,6 +1,4 @@
-"""The criterion on a small model: what it adds up, what it leaves out, and that nothing waits for
-the device.
-"""
+"""The criterion on a small model: its sum of losses, its options and its metrics."""
 
 from dataclasses import MISSING, fields
 from types import SimpleNamespace
@@ -35,7 +33,7 @@ for number in range(VOCAB - len(DICTIONARY)):
 
 
 def make_task(**options):
-    """What model and criterion read of a task, with the terms that its options ask for."""
+    """The parts of a task that model and criterion read, with the terms of its options."""
     defaults = {
         item.name: item.default for item in fields(XlingSentConfig) if item.default is not MISSING
     }
@@ -57,18 +55,25 @@ def make_model(**options):
 
 
 def build_model(**options):
-    """As fairseq-train does."""
+    """Build a model as fairseq-train does."""
     cfg = LxsrModelConfig()
-    sizes = {
-        "encoder_embed_dim": 16,
-        "encoder_ffn_embed_dim": 32,
-        "encoder_attention_heads": 2,
-        "max_positions": 50,
-    }
-    of_model = {name: value for name, value in options.items() if hasattr(cfg, name)}
-    for name, value in (sizes | of_model).items():
-        setattr(cfg, name, value)
+    cfg.encoder_embed_dim = 16
+    cfg.encoder_ffn_embed_dim = 32
+    cfg.encoder_attention_heads = 2
+    cfg.max_positions = 50
+    for name, value in options.items():
+        if hasattr(cfg, name):
+            setattr(cfg, name, value)
     return LxsrModel.build_model(cfg, make_task(**options))
+
+
+def embed_sides(model, batch):
+    """The embeddings of sources and targets."""
+    embeddings = []
+    for side in ("source", "target"):
+        [(sentence_vectors, _)] = model.encoder(batch["net_input"][side])
+        embeddings.append(sentence_vectors)
+    return embeddings
 
 
 def make_criterion(**options):
@@ -76,292 +81,345 @@ def make_criterion(**options):
 
 
 def make_batch(objective="ugt", pairs=6, extra=0, rows=None, masked_targets=False):
-    """A batch from the real dataset; `extra` adds that much padding, `rows` picks and orders the
-    pairs.
+    """A batch from the real dataset.
+
+    Args:
+        objective: the objective, which the masks depend on.
+        pairs: the number of pairs of the dataset.
+        extra: the number of columns of padding that are added.
+        rows: the pairs of the batch in their order; all by default.
+        masked_targets: whether the masked sides are also the targets.
     """
-    parts = [] if objective == "none" else [Masking(MASKING_OF_OBJECTIVE[objective], VOCABULARY)]
-    parts += [MaskedTargets()] * masked_targets
+    parts = []
+    if objective != "none":
+        parts.append(Masking(MASKING_OF_OBJECTIVE[objective], VOCABULARY))
+    if masked_targets:
+        parts.append(MaskedTargets())
     text = [corpus("x-y", pairs, longest=9)]
     data = SentencePairDataset(text, parts, padding_idx=PAD, eos_idx=EOS, max_positions=200)
-    batch = data.collater([data[index] for index in (range(pairs) if rows is None else rows)])
+    if rows is None:
+        rows = range(pairs)
+    batch = data.collater([data[row] for row in rows])
     if extra:
-        for holder in (batch, batch["net_input"]):
-            for name in ("source", "target", "source_tokens", "target_tokens"):
-                if name in holder:
-                    width = holder[name].shape[1]
-                    holder[name] = F.pad(holder[name], (0, extra), value=PAD)
-                    positions = f"{name}_positions"
-                    if positions in batch and holder is batch["net_input"]:
-                        batch[positions] = (
-                            batch[positions] // width * (width + extra) + batch[positions] % width
-                        )
+        add_padding(batch, extra)
     return batch
 
 
+def add_padding(batch, extra):
+    for name in ("source", "target"):
+        batch["net_input"][name] = F.pad(batch["net_input"][name], (0, extra), value=PAD)
+        tokens = f"{name}_tokens"
+        if tokens in batch:
+            batch[tokens] = F.pad(batch[tokens], (0, extra), value=PAD)
+        # Positions count through all rows.
+        positions = batch.get(f"{name}_positions")
+        if positions is not None:
+            width = batch["net_input"][name].shape[1] - extra
+            batch[f"{name}_positions"] = positions // width * (width + extra) + positions % width
+
+
+def pieces_of(row):
+    return [int(piece) for piece in row if piece != PAD]
+
+
+def log_probabilities(model, state):
+    """The logarithms of the probabilities of all pieces, given a state [D]."""
+    return model.head(state[None], model.encoder.embed_tokens.weight)[0].log_softmax(0)
+
+
 def slow_generative_loss(model, batch, objective, weighting):
-    """The table of the paper, one pass, one pair, one vocabulary entry at a time."""
+    """The table of the paper, with loops over sides, pairs and pieces."""
     total = torch.zeros(())
-    masked_ids = [batch["source_masked_ids"], batch["target_masked_ids"]]
-    whole = [batch["source_tokens"], batch["target_tokens"]]
-    for own, side in enumerate(("source", "target")):
+    for side, other_side in (("source", "target"), ("target", "source")):
         for row in range(batch["nsentences"]):
             read = batch["net_input"][side][row]
-            read = read[read != PAD][None]
-            [(state, states)] = model.encoder(read)
-            mine = [int(piece) for piece in masked_ids[own][row] if piece != PAD]
-            theirs = [int(piece) for piece in masked_ids[1 - own][row] if piece != PAD]
-            words = [int(piece) for piece in whole[1 - own][row] if piece != PAD]
+            [(state, states)] = model.encoder(read[read != PAD][None])
+            masked = pieces_of(batch[f"{side}_masked_ids"][row])
             if objective == "mlm":
-                original = [int(piece) for piece in whole[own][row] if piece != PAD]
+                original = pieces_of(batch[f"{side}_tokens"][row])
                 positions = mlm_positions(batch, side, row)
-                assert sorted(original[position] for position in positions) == sorted(mine)
+                assert sorted(original[position] for position in positions) == sorted(masked)
                 for position in positions:
-                    log_p = model.head(
-                        states[0, position][None], model.encoder.embed_tokens.weight
-                    )[0].log_softmax(0)
+                    log_p = log_probabilities(model, states[0, position])
                     total = total - log_p[original[position]] / len(positions)
                 continue
-            q = {(mine + theirs)[0]: 1.0} if objective == "smlm" else {}
-            if objective != "smlm":
-                share = 0.5 if mine and objective != "xtr" else 0.0
+            target = {}
+            if objective == "smlm":
+                masked_of_other_side = pieces_of(batch[f"{other_side}_masked_ids"][row])
+                target[(masked + masked_of_other_side)[0]] = 1.0
+            else:
+                words = pieces_of(batch[f"{other_side}_tokens"][row])
+                share = 0.5 if masked and objective != "xtr" else 0.0
                 for word in set(words):
                     count = words.count(word) if weighting == "counts" else 1
-                    q[word] = (1 - share) * count / len(words)
-                for piece in mine if share else []:
-                    q[piece] = q.get(piece, 0) + share / len(mine)
-            log_p = model.head(state, model.encoder.embed_tokens.weight)[0].log_softmax(0)
-            for word, mass in q.items():
-                total = total + mass * (np.log(mass) - log_p[word])
+                    target[word] = (1 - share) * count / len(words)
+                if share:
+                    for piece in masked:
+                        target[piece] = target.get(piece, 0) + share / len(masked)
+            log_p = log_probabilities(model, state[0])
+            for piece, probability in target.items():
+                total = total + probability * (np.log(probability) - log_p[piece])
     return total
 
 
 def mlm_positions(batch, side, row):
     width = batch[f"{side}_tokens"].shape[1]
-    return [
-        position - row * width
-        for position in batch[f"{side}_positions"].tolist()
-        if position // width == row
-    ]
+    positions = []
+    for position in batch[f"{side}_positions"].tolist():
+        if position // width == row:
+            positions.append(position % width)
+    return positions
 
 
 @pytest.mark.parametrize("weighting", ["types", "counts"])
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_generative_loss_equals_the_table_written_out(objective, weighting):
+def test_the_generative_loss_is_the_table_of_the_paper(objective, weighting):
     options = {
         "objective": objective,
         "target_weights": weighting,
         "align_weight": 0,
         "sim_weight": 0,
     }
-    model, batch, criterion = (
-        make_model(**options),
-        make_batch(objective),
-        make_criterion(**options),
-    )
-    loss, _, _ = criterion(model, batch)
+    model = make_model(**options)
+    batch = make_batch(objective)
+    loss, _, _ = make_criterion(**options)(model, batch)
     expected = slow_generative_loss(model, batch, objective, weighting)
     torch.testing.assert_close(loss, expected, rtol=1e-4, atol=1e-4)
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    fast = torch.autograd.grad(loss, parameters, allow_unused=True)
-    slow = torch.autograd.grad(expected, parameters, allow_unused=True)
-    for a, b in zip(fast, slow, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
+    gradients = torch.autograd.grad(loss, weights, allow_unused=True)
+    expected_gradients = torch.autograd.grad(expected, weights, allow_unused=True)
+    for gradient, expected_gradient in zip(gradients, expected_gradients, strict=True):
+        torch.testing.assert_close(gradient, expected_gradient, rtol=1e-3, atol=1e-4)
 
 
-def test_total_is_the_weighted_sum():
-    model, batch = make_model(), make_batch()
-    loss, pairs, logged = make_criterion(gen_weight=3.0, align_weight=0.5, sim_weight=7.0)(
-        model, batch
-    )
-    assert pairs == 6
-    gen, align, sim = (logged[name].item() for name in ("gen", "align", "sim"))
+def test_the_total_is_the_weighted_sum_of_the_losses():
+    model = make_model()
+    batch = make_batch()
+    criterion = make_criterion(gen_weight=3.0, align_weight=0.5, sim_weight=7.0)
+    loss, num_pairs, logged = criterion(model, batch)
+    assert num_pairs == 6
+    gen = logged["gen"].item()
+    align = logged["align"].item()
+    sim = logged["sim"].item()
     assert loss.item() == pytest.approx(3 * gen + 0.5 * align + 7 * sim)
-    u, v = (model.encoder(batch["net_input"][side])[0][0] for side in ("source", "target"))
+    u, v = embed_sides(model, batch)
     assert align == pytest.approx(losses.alignment_loss(u, v).item(), rel=1e-5)
     assert sim == pytest.approx(losses.similarity_loss(u, v).item(), rel=1e-5)
-    _, _, plain = make_criterion()(model, batch)
-    # does not divide by the pairs
-    _, _, released = make_criterion(sim_reduction="sum")(model, batch)
-    assert released["sim"].item() == pytest.approx(6 * plain["sim"].item())
-    assert released["align"].item() == plain["align"].item()
 
 
-def test_similarity_temperature_and_hard_negatives_reach_the_loss():
+def test_the_similarity_loss_may_be_a_sum_over_the_pairs():
+    model = make_model()
+    batch = make_batch()
+    _, _, mean = make_criterion()(model, batch)
+    _, _, total = make_criterion(sim_reduction="sum")(model, batch)
+    assert total["sim"].item() == pytest.approx(6 * mean["sim"].item())
+    assert total["align"].item() == mean["align"].item()
+
+
+def test_the_alignment_loss_has_similarity_temperature_and_hard_negatives():
     options = {"objective": "none", "sim_weight": 0, "hard_negatives": "swap"}
     options |= {"align_similarity": "cosine", "align_temperature": 0.1}
-    model, batch = make_model(**options), make_batch("none")
+    model = make_model(**options)
+    batch = make_batch("none")
     batch["net_input"]["negative"] = batch["net_input"]["source"].flip(0)
     batch["negative_of"] = torch.tensor([[True, False], [True, False], [False, True]] * 2)
     loss, _, logged = make_criterion(**options)(model, batch)
-    u, v, negative = (
-        model.encoder(batch["net_input"][name])[0][0] for name in ("source", "target", "negative")
-    )
+    u, v = embed_sides(model, batch)
+    [(negative, _)] = model.encoder(batch["net_input"]["negative"])
     negatives = losses.Negatives(negative, batch["negative_of"])
     expected = losses.alignment_loss(u, v, similarity="cosine", scale=10, negatives=negatives)
     torch.testing.assert_close(logged["align"], expected.detach())
     torch.testing.assert_close(loss, 2 * expected)
 
 
-@pytest.mark.parametrize(
-    ("objective", "of_pair"),
-    [("ugt", 1), ("xtr", 0), ("smlm", 1), ("mlm", None), ("mlm_xtr", None)],
-)
-def test_what_an_objective_masks(objective, of_pair):
-    """Nothing (Mao et al. 2021, Eq. 2), one piece of a pair (Eq. 1), or some of either sentence."""
+def num_masked(batch, side):
+    """The number of masked pieces of each sentence."""
+    return (batch[f"{side}_masked_ids"] != PAD).sum(dim=1)
+
+
+@pytest.mark.parametrize(("objective", "expected"), [("ugt", 1), ("xtr", 0), ("smlm", 1)])
+def test_objectives_that_mask_at_most_one_piece_of_a_pair(objective, expected):
+    """Mao et al. 2021: Eq. 1 masks one piece, Eq. 2 none."""
     batch = make_batch(objective)
-    masked = torch.stack(
-        [(batch[f"{side}_masked_ids"] != PAD).sum(dim=1) for side in ("source", "target")]
-    )
-    if of_pair is None:
-        assert (masked >= 1).all()
-    else:
-        assert (masked.sum(dim=0) == of_pair).all()
+    assert (num_masked(batch, "source") + num_masked(batch, "target") == expected).all()
 
 
-@pytest.mark.parametrize(("target_ids", "masks"), [("original", "none"), ("masked", "one")])
-def test_xtr_masks_nothing_unless_it_follows_the_released_code(target_ids, masks):
+@pytest.mark.parametrize("objective", ["mlm", "mlm_xtr"])
+def test_objectives_that_mask_pieces_of_both_sentences(objective):
+    batch = make_batch(objective)
+    assert (num_masked(batch, "source") >= 1).all()
+    assert (num_masked(batch, "target") >= 1).all()
+
+
+@pytest.mark.parametrize(("target_ids", "kind"), [("original", "none"), ("masked", "one")])
+def test_xtr_masks_no_piece_unless_it_follows_the_released_code(target_ids, kind):
     """Eq. 2 reads whole sentences; the released code has masked the pair before (dataset.py)."""
     terms = make_task(objective="xtr", target_ids=target_ids).terms
     [masking, *_] = next(term for term in terms if term.name == "gen").parts("train")
-    assert masking.kind == masks
+    assert masking.kind == kind
 
 
 RELEASED = {"sim_reduction": "sum", "target_ids": "masked", "target_overlap": "translation"}
 
 
+def released_generative_loss(model, batch, side, other_side):
+    """The loss with targets written into [B, V] one after the other (bertModel.py, 455-493)."""
+    [(state, _)] = model.encoder(batch["net_input"][side])
+    target = torch.zeros(len(state), VOCAB)
+    for row, masked in enumerate(masked_pieces(batch, side)):
+        translation = batch["net_input"][other_side][row]
+        translation = translation[translation != PAD]
+        if masked != PAD:
+            target[row, masked] = 0.5
+            target[row].index_fill_(0, translation, 0.5 / len(translation))
+        else:
+            target[row].index_fill_(0, translation, 1 / len(translation))
+    log_p = model.head(state, model.encoder.embed_tokens.weight).log_softmax(dim=1)
+    return F.kl_div(log_p, target, reduction="batchmean")
+
+
 def released_total(model, batch):
-    """Their total with torch's own losses, targets written into [B, V] one after the other
-    (bertModel.py, 455-493).
-    """
-    sides = [batch["net_input"][side] for side in ("source", "target")]
-    u, v = (model.encoder(read)[0][0] for read in sides)
-    total = torch.zeros(())
-    for own, (state, other) in enumerate(((u, sides[1]), (v, sides[0]))):
-        q = torch.zeros(len(state), VOCAB)
-        for row, masked in enumerate(masked_of(batch, own)):
-            read, half = other[row][other[row] != PAD], 0.5 if masked != PAD else 1
-            if masked != PAD:
-                q[row, masked] = 0.5
-            q[row].index_fill_(0, read, half / len(read))
-        log_p = model.head(state, model.encoder.embed_tokens.weight).log_softmax(dim=1)
-        total = total + F.kl_div(log_p, q, reduction="batchmean")
+    """The total of the released code, with the losses of torch."""
+    total = released_generative_loss(model, batch, "source", "target")
+    total = total + released_generative_loss(model, batch, "target", "source")
+    u, v = embed_sides(model, batch)
     pairs = torch.arange(len(u))
     total = total + 2 * (F.cross_entropy(u @ v.T, pairs) + F.cross_entropy(v @ u.T, pairs))
     difference = (u @ u.T).softmax(dim=1) - (v @ v.T).softmax(dim=1)
     return total - 2 * torch.cos(difference * np.pi / 2).log().sum()
 
 
-def masked_of(batch, side):
-    """[B] masked source ids (0) or target ids (1)."""
-    return batch[("source_masked_ids", "target_masked_ids")[side]][:, 0]
+def masked_pieces(batch, side):
+    """The masked pieces [B] of a side, PAD for none."""
+    return batch[f"{side}_masked_ids"][:, 0]
 
 
-def test_total_of_the_released_code():
-    model, batch = make_model(**RELEASED), make_batch(masked_targets=True)
-    side, row = next(
-        (side, row) for side in (0, 1) for row in range(6) if masked_of(batch, side)[row] != PAD
-    )
-    translation = batch["net_input"]["target" if side == 0 else "source"]
-    # a masked word that is also in the translation
-    translation[row, 0] = masked_of(batch, side)[row]
-    loss, pairs, _ = make_criterion(**RELEASED)(model, batch)
+def test_released_options_give_the_total_of_the_released_code():
+    model = make_model(**RELEASED)
+    batch = make_batch(masked_targets=True)
+    # A masked piece is also in the translation.
+    masked = masked_pieces(batch, "source")
+    row = int((masked != PAD).nonzero()[0])
+    batch["net_input"]["target"][row, 0] = masked[row]
+    loss, num_pairs, _ = make_criterion(**RELEASED)(model, batch)
     expected = released_total(model, batch)
-    torch.testing.assert_close(loss / pairs, expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(loss / num_pairs, expected, rtol=1e-5, atol=1e-5)
     weights = list(model.parameters())
-    ours, theirs = (torch.autograd.grad(each, weights) for each in (loss / pairs, expected))
-    for a, b in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
+    gradients = torch.autograd.grad(loss / num_pairs, weights)
+    expected_gradients = torch.autograd.grad(expected, weights)
+    for gradient, expected_gradient in zip(gradients, expected_gradients, strict=True):
+        torch.testing.assert_close(gradient, expected_gradient, rtol=1e-3, atol=1e-5)
+    # Each option is needed.
     for name in ("sim_reduction", "target_overlap"):
-        other, _, _ = make_criterion(
-            **{key: value for key, value in RELEASED.items() if key != name}
-        )(model, batch)
-        assert (other - loss).abs() > 1e-3, name
+        options = RELEASED.copy()
+        del options[name]
+        changed_loss, _, _ = make_criterion(**options)(model, batch)
+        assert (changed_loss - loss).abs() > 1e-3, name
 
 
-def test_initial_weights_are_an_option_of_the_model():
-    layers = build_model(init_weights="released").encoder.layers
-    assert torch.equal(layers[0].fc1.weight, layers[1].fc1.weight)
-    assert not torch.equal(*(layer.fc1.weight for layer in build_model().encoder.layers))
-    assert build_model(layer_norm_eps=1e-12).head.layer_norm.eps == 1e-12
+def test_released_initial_weights_are_equal_in_all_layers():
+    first, second = build_model(init_weights="released").encoder.layers
+    assert torch.equal(first.fc1.weight, second.fc1.weight)
+    first, second = build_model().encoder.layers
+    assert not torch.equal(first.fc1.weight, second.fc1.weight)
     with pytest.raises(InputError, match="--init-weights released does not support --gated"):
         build_model(init_weights="released", gated=True)
 
 
+def test_the_head_has_the_layer_norm_eps_of_the_options():
+    assert build_model(layer_norm_eps=1e-12).head.layer_norm.eps == 1e-12
+
+
 @pytest.mark.parametrize("options", [{}, {"gated": True}, {"init_weights": "released"}])
 def test_branches_may_start_at_zero(options):
-    models = []
-    for branches in ("zero", "random"):
-        torch.manual_seed(0)
-        models.append(build_model(init_branches=branches, **options).state_dict())
-    zero, random = models
-    for name, value in random.items():
+    torch.manual_seed(0)
+    zero_weights = build_model(init_branches="zero", **options).state_dict()
+    torch.manual_seed(0)
+    random_weights = build_model(init_branches="random", **options).state_dict()
+    for name, weight in random_weights.items():
         if ".out_proj." in name or ".fc2." in name:
-            assert not zero[name].any()
+            assert not zero_weights[name].any()
         elif name.endswith(".gates"):
-            assert (zero[name] == 1).all()
+            assert (zero_weights[name] == 1).all()
         else:
-            assert torch.equal(zero[name], value), name
-    assert random["encoder.layers.1.fc2.weight"].any()
+            assert torch.equal(zero_weights[name], weight), name
+    assert random_weights["encoder.layers.1.fc2.weight"].any()
 
 
-def test_masked_targets_are_what_the_other_side_reads():
-    plain, masked = make_batch(), make_batch(masked_targets=True)
+def test_masked_targets_are_the_masked_sentences():
+    plain = make_batch()
+    masked = make_batch(masked_targets=True)
+    count = 0
     for side in ("source", "target"):
         assert torch.equal(masked[f"{side}_tokens"], plain["net_input"][side])
         assert torch.equal(masked["net_input"][side], plain["net_input"][side])
-    assert sum((masked[f"{side}_tokens"] == MASK).sum() for side in ("source", "target")) == 6
-    for target_ids, parts in (("original", 1), ("masked", 2)):
+        count += (masked[f"{side}_tokens"] == MASK).sum()
+    assert count == 6
+
+
+def test_the_option_target_ids_adds_masked_targets_to_the_batch():
+    for target_ids, num_parts in (("original", 1), ("masked", 2)):
         [term] = make_task(target_ids=target_ids, align_weight=0, sim_weight=0).terms
-        assert len(term.parts(None)) == parts
+        assert len(term.parts(None)) == num_parts
+
+
+def synchronising_operations(operations):
+    return SYNCHRONISE & {name for name, _ in operations.calls}
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_padding_and_batch_order_change_nothing_and_no_operation_of_a_step_waits_for_the_device(
-    objective,
-):
-    model, criterion = make_model(objective=objective), make_criterion(objective=objective)
+def test_padding_and_the_order_of_the_pairs_change_no_loss(objective):
+    model = make_model(objective=objective)
+    criterion = make_criterion(objective=objective)
+    expected, _, _ = criterion(model, make_batch(objective))
+    padded, _, _ = criterion(model, make_batch(objective, extra=5))
+    torch.testing.assert_close(padded, expected, rtol=1e-5, atol=1e-4)
+    shuffled, _, _ = criterion(model, make_batch(objective, rows=[3, 1, 5, 0, 4, 2]))
+    torch.testing.assert_close(shuffled, expected, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_no_operation_of_a_step_waits_for_the_device(objective):
+    model = make_model(objective=objective)
+    criterion = make_criterion(objective=objective)
     batch = make_batch(objective)
     with Operations() as operations:
-        plain = criterion(model, batch)[0]
-        plain.backward()
-    assert not SYNCHRONISE & {name for name, _ in operations.calls}
-    torch.testing.assert_close(
-        plain, criterion(model, make_batch(objective, extra=5))[0], rtol=1e-5, atol=1e-4
-    )
-    order = np.array([3, 1, 5, 0, 4, 2])
-    torch.testing.assert_close(
-        plain, criterion(model, make_batch(objective, rows=order))[0], rtol=1e-5, atol=1e-4
-    )
+        criterion(model, batch)[0].backward()
+    assert not synchronising_operations(operations)
 
 
 @pytest.mark.parametrize(
-    ("options", "absent"),
+    ("name", "is_of_loss"),
     [
-        ({"gen_weight": 0}, lambda name, shape: shape and shape[-1] == VOCAB),
-        ({"align_weight": 0}, lambda name, shape: "nll_loss" in name),
-        ({"sim_weight": 0}, lambda name, shape: name.endswith("::cos")),
+        ("gen", lambda operation, shape: shape and shape[-1] == VOCAB),
+        ("align", lambda operation, shape: "nll_loss" in operation),
+        ("sim", lambda operation, shape: operation.endswith("::cos")),
     ],
 )
-def test_a_weight_of_zero_computes_nothing(options, absent):
+def test_a_loss_with_weight_zero_is_not_computed(name, is_of_loss):
     batch = make_batch()
 
-    def calls(**options):
+    def compute(**options):
+        """Whether the loss is computed, and the logged values."""
         model = make_model(**options)
         with Operations() as operations, torch.no_grad():
-            logged = make_criterion(**options)(model, batch)[2]
-        return any(absent(*call) for call in operations.calls), logged
+            _, _, logged = make_criterion(**options)(model, batch)
+        return any(is_of_loss(*call) for call in operations.calls), logged
 
-    assert calls()[0]  # the check can fail
-    computed, logged = calls(**options)
-    assert not computed
-    assert next(iter(options)).removesuffix("_weight") not in logged
+    is_computed, logged = compute()
+    assert is_computed
+    assert name in logged
+    is_computed, logged = compute(**{f"{name}_weight": 0})
+    assert not is_computed
+    assert name not in logged
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_models_get_float32_losses(dtype):
-    model, batch = make_model(), make_batch()
-    expected = make_criterion()(model, batch)[0]
-    loss = make_criterion()(model.to(dtype), batch)[0]
+def test_losses_of_half_precision_models_are_float32(dtype):
+    model = make_model()
+    batch = make_batch()
+    expected, _, _ = make_criterion()(model, batch)
+    loss, _, _ = make_criterion()(model.to(dtype), batch)
     assert loss.dtype == torch.float32
     assert loss.item() == pytest.approx(expected.item(), rel=0.03)
 
@@ -378,66 +436,71 @@ def test_half_precision_models_get_float32_losses(dtype):
 )
 @pytest.mark.parametrize("has_teacher", [True, False])
 def test_every_weight_of_the_model_has_a_gradient(options, has_teacher, tmp_path):
-    """Several GPUs wait for all of them, on batches of validation, which may have no teacher,
-    too.
-    """
+    """Several GPUs wait for all gradients; batches of validation may have no teacher."""
     options = {"teacher_embeddings": make_teacher(tmp_path), **options}
     model = build_model(**options)
-    batch = make_batch(options.get("objective", "ugt")) | (
-        {"teacher": torch.randn(12, 5)} if has_teacher else {}
-    )
+    batch = make_batch(options.get("objective", "ugt"))
+    if has_teacher:
+        batch["teacher"] = torch.randn(12, 5)
     loss, _, logged = make_criterion(**options)(model, batch)
     loss.backward()
-    assert [name for name, weight in model.named_parameters() if weight.grad is None] == []
+    for name, weight in model.named_parameters():
+        assert weight.grad is not None, name
     assert "distill" in logged
 
 
 @pytest.mark.parametrize("form", losses.DISTILL_LOSSES)
-def test_distillation_is_the_mean_of_both_sides(form, tmp_path):
+def test_the_distillation_loss_is_the_mean_of_both_sides(form, tmp_path):
     torch.manual_seed(1)
     teacher = torch.randn(12, 5)
     options = {"teacher_embeddings": make_teacher(tmp_path), "distill_loss": form}
     options |= {"gen_weight": 0, "align_weight": 0, "sim_weight": 0}
-    model, criterion = make_model(**options), make_criterion(**options)
+    model = make_model(**options)
+    criterion = make_criterion(**options)
     batch = make_batch() | {"teacher": teacher}
-    loss, _, logged = criterion(model, batch)
-    student = torch.cat(
-        [model.encoder(batch["net_input"][side])[0][0] for side in ("source", "target")]
-    )
+    with Operations() as operations:
+        loss, _, logged = criterion(model, batch)
+        loss.backward()
+    assert not synchronising_operations(operations)
+    student = torch.cat(embed_sides(model, batch))
     if form != "similarity":
         student = student @ model.projection.weight.T
     expected = losses.distillation_loss(student, teacher, form) / 2
     torch.testing.assert_close(loss, expected)
     torch.testing.assert_close(logged["distill"], expected)
-    with Operations() as operations:
-        criterion(model, batch)[0].backward()
-    assert not SYNCHRONISE & {name for name, _ in operations.calls}
-    assert "distill" not in criterion(model.eval(), make_batch())[2]
+    _, _, logged = criterion(model.eval(), make_batch())
+    assert "distill" not in logged
 
 
 @pytest.mark.parametrize("widths", ["4,8", "8,4", "16,8,4"])
-def test_matryoshka_adds_up_the_losses_of_all_widths_and_the_full_one(widths):
-    """In any order, from one pass of the encoder, whose other losses stay as they are."""
-    model, batch = make_model(), make_batch()
+def test_matryoshka_adds_the_alignment_losses_of_all_widths(widths):
+    model = make_model()
+    batch = make_batch()
     _, _, plain = make_criterion()(model, batch)
     with Operations() as operations:
         loss, _, logged = make_criterion(matryoshka=widths)(model, batch)
         loss.backward()
-    assert not SYNCHRONISE & {name for name, _ in operations.calls}
-    u, v = (model.encoder(batch["net_input"][side])[0][0] for side in ("source", "target"))
-    expected = sum(losses.alignment_loss(u[:, :width], v[:, :width]) for width in (4, 8, 16))
+    assert not synchronising_operations(operations)
+    u, v = embed_sides(model, batch)
+    expected = losses.alignment_loss(u[:, :4], v[:, :4])
+    expected += losses.alignment_loss(u[:, :8], v[:, :8])
+    expected += losses.alignment_loss(u, v)
     torch.testing.assert_close(logged["align"], expected.detach())
-    assert (logged["gen"], logged["sim"]) == (plain["gen"], plain["sim"])
-
-
-NOTHING = {"align_weight": 0, "sim_weight": 0}
+    assert logged["gen"] == plain["gen"]
+    assert logged["sim"] == plain["sim"]
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (NOTHING | {"gen_weight": 0}, "--objective ugt, --gen-weight 0, --align-weight 0"),
-        (NOTHING | {"objective": "none"}, "--objective none, --gen-weight 1, --align-weight 0"),
+        (
+            {"gen_weight": 0, "align_weight": 0, "sim_weight": 0},
+            "--objective ugt, --gen-weight 0, --align-weight 0",
+        ),
+        (
+            {"objective": "none", "align_weight": 0, "sim_weight": 0},
+            "--objective none, --gen-weight 1, --align-weight 0",
+        ),
         ({"gather_negatives": True, "batch_size": None}, "--batch-size"),
         (
             {"gather_negatives": True, "batch_size_valid": 9},
@@ -458,17 +521,15 @@ NOTHING = {"align_weight": 0, "sim_weight": 0}
         ({"distill_loss": "similarity"}, "--distill-loss similarity requires --teacher-embeddings"),
     ],
 )
-def test_options_that_do_not_go_together_are_refused(options, message):
+def test_options_that_do_not_fit_together_are_refused(options, message):
     with pytest.raises(InputError, match=message):
         make_criterion(**options)
 
 
-def test_widths_of_matryoshka_outside_their_range_or_beyond_the_model():
-    widths = next(item for item in fields(XlingSentConfig) if item.name == "matryoshka").metadata[
-        "range"
-    ]
-    for outside in ("", "0", "4,4", "4;8", "4,", "-4", "1.5", "70000", "x"):
-        assert outside not in widths
+def test_invalid_widths_of_matryoshka_and_those_beyond_the_model_are_refused():
+    [option] = [item for item in fields(XlingSentConfig) if item.name == "matryoshka"]
+    for widths in ("", "0", "4,4", "4;8", "4,", "-4", "1.5", "70000", "x"):
+        assert widths not in option.metadata["range"]
     with pytest.raises(InputError, match=r"--matryoshka 8,17.* 16"):
         build_model(matryoshka="17,8")
 
@@ -488,8 +549,10 @@ def test_metrics_are_means_per_pair_over_batches_of_different_size():
 
 
 @pytest.mark.parametrize("objective", ["ugt", "none"])
-def test_the_metrics_are_those_of_validation(objective):
-    criterion, model = make_criterion(objective=objective), make_model(objective=objective)
+def test_the_metrics_of_the_criterion_are_those_of_validation(objective):
+    criterion = make_criterion(objective=objective)
+    model = make_model(objective=objective).eval()
+    _, _, logged = criterion(model, make_batch(objective))
     with metrics.aggregate(new_root=True) as aggregate:
-        criterion.reduce_metrics([criterion(model.eval(), make_batch(objective))[2]])
+        criterion.reduce_metrics([logged])
     assert sorted(criterion.metrics) == sorted(aggregate.get_smoothed_values())

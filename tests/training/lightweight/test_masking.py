@@ -1,3 +1,5 @@
+"""Masked pieces: one of a pair, or some of each sentence."""
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,11 @@ from fairseq_lxsr.training.lightweight.parts.masking import (
     mask_tokens,
 )
 
-PAD, MASK, FIRST, COMMA, DOT = 1, 99, 4, 4, 5
+PAD = 1
+FIRST = 4
+COMMA = 4
+DOT = 5
+MASK = 99
 
 
 @pytest.fixture
@@ -27,91 +33,112 @@ def batch(pairs, length, seed=0, shortest=1):
 
 
 def test_one_piece_of_one_side_is_masked(vocabulary):
-    source, target, index = batch(500, 9, 1), batch(500, 12, 2), np.arange(500)
-    left, right = mask_one_piece(source, target, index, 1, 1, vocabulary)
-    drawn = [(side.tokens == MASK).sum(axis=1) for side in (left, right)]
-    assert (drawn[0] + drawn[1] == 1).all()
-    for original, side, count in ((source, left, drawn[0]), (target, right, drawn[1])):
-        rows = count == 1
-        assert (side.masked_ids[~rows] == PAD).all()
-        np.testing.assert_array_equal(side.tokens[~rows], original[~rows])
-        restored = side.tokens.copy()
-        restored[rows, side.positions[rows, 0]] = side.masked_ids[rows, 0]
+    source = batch(500, 9, 1)
+    target = batch(500, 12, 2)
+    masked_source, masked_target = mask_one_piece(source, target, np.arange(500), 1, 1, vocabulary)
+    num_masked = np.zeros(500, dtype=int)
+    for original, masked in ((source, masked_source), (target, masked_target)):
+        has_mask = (masked.tokens == MASK).any(axis=1)
+        num_masked += (masked.tokens == MASK).sum(axis=1)
+        assert (masked.masked_ids[~has_mask] == PAD).all()
+        np.testing.assert_array_equal(masked.tokens[~has_mask], original[~has_mask])
+        restored = masked.tokens.copy()
+        restored[has_mask, masked.positions[has_mask, 0]] = masked.masked_ids[has_mask, 0]
         np.testing.assert_array_equal(restored, original)
+    assert (num_masked == 1).all()
 
 
-def test_both_languages_and_all_places_are_drawn_evenly(vocabulary):
-    tokens, index = np.full((20_000, 5), 50), np.arange(20_000)
-    left, right = mask_one_piece(tokens, tokens, index, 1, 1, vocabulary)
-    assert abs((left.tokens == MASK).any(axis=1).mean() - 0.5) < 0.02
-    for side in (left, right):  # the place does not tell the side
-        assert np.abs((side.tokens == MASK).sum(axis=0) / 20_000 - 0.1).max() < 0.01
+def test_sides_and_positions_of_the_masked_piece_are_drawn_evenly(vocabulary):
+    tokens = np.full((20_000, 5), 50)
+    source, target = mask_one_piece(tokens, tokens, np.arange(20_000), 1, 1, vocabulary)
+    assert abs((source.tokens == MASK).any(axis=1).mean() - 0.5) < 0.02
+    for side in (source, target):
+        shares = (side.tokens == MASK).mean(axis=0)
+        assert np.abs(shares - 0.1).max() < 0.01
 
 
-def test_punctuation_is_masked_only_where_nothing_else_stands(vocabulary):
+def test_punctuation_is_masked_only_in_sentences_of_punctuation(vocabulary):
     tokens = np.array([[COMMA, 50, DOT, PAD], [COMMA, DOT, PAD, PAD]] * 200)
-    left, right = mask_one_piece(tokens, tokens, np.arange(400), 1, 1, vocabulary)
-    masked_ids = np.where(left.masked_ids != PAD, left.masked_ids, right.masked_ids)[:, 0]
+    source, target = mask_one_piece(tokens, tokens, np.arange(400), 1, 1, vocabulary)
+    masked_ids = np.where(source.masked_ids != PAD, source.masked_ids, target.masked_ids)[:, 0]
     assert set(masked_ids[::2]) == {50}
     assert set(masked_ids[1::2]) == {COMMA, DOT}
 
 
-def test_masking_depends_on_seed_epoch_and_index_alone(vocabulary):
-    source, target, index = batch(64, 9, 1), batch(64, 12, 2), np.arange(64)
+def with_padding(tokens, extra):
+    return np.pad(tokens, ((0, 0), (0, extra)), constant_values=PAD)
 
-    def one(rows, seed=1, epoch=1, extra=0):
-        sides = [
-            np.pad(side[rows], ((0, 0), (0, extra)), constant_values=PAD)
-            for side in (source, target)
-        ]
-        masked = mask_one_piece(*sides, index[rows], seed, epoch, vocabulary)
-        return [side.tokens[:, :width] for side, width in zip(masked, (9, 12), strict=True)]
 
-    def many(rows, seed=1, epoch=1, extra=0):
-        tokens = np.pad(source[rows], ((0, 0), (0, extra)), constant_values=PAD)
-        return [mask_tokens(tokens, index[rows], 0, seed, epoch, vocabulary).tokens[:, :9]]
+@pytest.mark.parametrize("kind", ["one", "tokens"])
+def test_masks_depend_only_on_seed_epoch_and_index(vocabulary, kind):
+    source = batch(64, 9, 1)
+    target = batch(64, 12, 2)
 
-    everything = np.arange(64)
-    for mask in (one, many):
-        reference = mask(everything)
-        order = np.random.default_rng(5).permutation(64)
-        for whole, shuffled in zip(reference, mask(order, extra=3), strict=True):
-            np.testing.assert_array_equal(whole[order], shuffled)  # neither batch order nor padding
-        for whole, part in zip(reference, mask(everything[10:20]), strict=True):
-            np.testing.assert_array_equal(whole[10:20], part)  # nor the rest of the batch
-        for other in ({"epoch": 2}, {"seed": 2}):
-            assert any(
-                (a != b).any() for a, b in zip(reference, mask(everything, **other), strict=True)
+    def mask(rows, seed=1, epoch=1, extra=0):
+        """The masked pieces of both sides, next to each other."""
+        read_source = with_padding(source[rows], extra)
+        read_target = with_padding(target[rows], extra)
+        if kind == "one":
+            sides = mask_one_piece(read_source, read_target, rows, seed, epoch, vocabulary)
+        else:
+            sides = (
+                mask_tokens(read_source, rows, 0, seed, epoch, vocabulary),
+                mask_tokens(read_target, rows, 1, seed, epoch, vocabulary),
             )
+        return np.concatenate([sides[0].tokens[:, :9], sides[1].tokens[:, :12]], axis=1)
+
+    rows = np.arange(64)
+    expected = mask(rows)
+    # They depend neither on the order, nor on padding, nor on other pairs of the batch.
+    order = np.random.default_rng(5).permutation(64)
+    np.testing.assert_array_equal(mask(order, extra=3), expected[order])
+    np.testing.assert_array_equal(mask(rows[10:20]), expected[10:20])
+    assert (mask(rows, epoch=2) != expected).any()
+    assert (mask(rows, seed=2) != expected).any()
 
 
-def test_token_masking_statistics(vocabulary):
+def test_shares_of_pieces_that_are_masked_replaced_or_unchanged(vocabulary):
     tokens = batch(4000, 40, 3, shortest=20)
     masked = mask_tokens(tokens, np.arange(4000), 0, 1, 1, vocabulary)
-    real, masked_ids = (tokens != PAD).sum(), masked.masked_ids != PAD
-    assert abs(masked_ids.sum() / real - 0.15) < 0.003
-    rows = np.broadcast_to(np.arange(4000)[:, None], masked_ids.shape)[masked_ids]
-    now, before = masked.tokens[rows, masked.positions[masked_ids]], masked.masked_ids[masked_ids]
-    assert abs((now == MASK).mean() - 0.8) < 0.01
-    assert abs((now == before).mean() - 0.1) < 0.01
-    np.testing.assert_array_equal(tokens[rows, masked.positions[masked_ids]], before)
-    untouched = masked.tokens.copy()
-    untouched[rows, masked.positions[masked_ids]] = before
-    np.testing.assert_array_equal(untouched, tokens)
-    random = now[(now != MASK) & (now != before)]
-    assert random.min() >= FIRST
-    assert random.max() < MASK
-    assert np.abs(np.histogram(random, 5, (FIRST, MASK))[0] / len(random) - 0.2).max() < 0.05
-    whole = mask_tokens(np.full((20_000, 10), 50), np.arange(20_000), 0, 1, 1, vocabulary)
-    places = np.bincount(whole.positions[whole.masked_ids != PAD], minlength=10) / 20_000
-    assert np.abs(places - 0.15).max() < 0.01
-    # hidden pieces are drawn whatever is masked
-    left = masking.drop_pieces(whole.tokens, np.arange(20_000), 0, 1, 1, 0.15, vocabulary)
-    assert (left == MASK).sum() == (whole.tokens == MASK).sum()
-    assert abs((left == PAD).sum() / (whole.tokens != MASK).sum() - 0.15) < 0.01
+    is_masked = masked.masked_ids != PAD
+    assert abs(is_masked.sum() / (tokens != PAD).sum() - 0.15) < 0.003
+    rows, _ = np.nonzero(is_masked)
+    positions = masked.positions[is_masked]
+    original = masked.masked_ids[is_masked]
+    read = masked.tokens[rows, positions]
+    assert abs((read == MASK).mean() - 0.8) < 0.01
+    assert abs((read == original).mean() - 0.1) < 0.01
+    # The replacements are drawn evenly from all pieces.
+    replacements = read[(read != MASK) & (read != original)]
+    assert replacements.min() >= FIRST
+    assert replacements.max() < MASK
+    shares = np.histogram(replacements, 5, (FIRST, MASK))[0] / len(replacements)
+    assert np.abs(shares - 0.2).max() < 0.05
+    # All other pieces are unchanged.
+    restored = masked.tokens.copy()
+    restored[rows, positions] = original
+    np.testing.assert_array_equal(restored, tokens)
+
+
+def test_all_positions_are_masked_equally_often(vocabulary):
+    tokens = np.full((20_000, 10), 50)
+    masked = mask_tokens(tokens, np.arange(20_000), 0, 1, 1, vocabulary)
+    positions = masked.positions[masked.masked_ids != PAD]
+    shares = np.bincount(positions, minlength=10) / 20_000
+    assert np.abs(shares - 0.15).max() < 0.01
+
+
+def test_pieces_are_dropped_independently_of_masks(vocabulary):
+    tokens = np.full((20_000, 10), 50)
+    masked = mask_tokens(tokens, np.arange(20_000), 0, 1, 1, vocabulary).tokens
+    dropped = masking.drop_pieces(masked, np.arange(20_000), 0, 1, 1, 0.15, vocabulary)
+    assert (dropped == MASK).sum() == (masked == MASK).sum()
+    assert abs((dropped == PAD).sum() / (masked != MASK).sum() - 0.15) < 0.01
+
+
+def test_every_sentence_has_a_masked_piece_and_sides_are_masked_differently(vocabulary):
     tokens = batch(300, 6, 4)
-    source, target = (
-        mask_tokens(tokens, np.arange(300), side, 1, 1, vocabulary) for side in (0, 1)
-    )
+    source = mask_tokens(tokens, np.arange(300), 0, 1, 1, vocabulary)
+    target = mask_tokens(tokens, np.arange(300), 1, 1, 1, vocabulary)
     assert (source.masked_ids != PAD).any(axis=1).all()
     assert (source.positions != target.positions).any()

@@ -1,8 +1,4 @@
-"""A loss in a folder of its own, which --user-dir names: options, batch, head and log come with
-it.
-"""
-
-import subprocess
+"""A loss in another package, which --user-dir names, with options, batch part and head."""
 
 import pytest
 from conftest import ROOT, TRAIN_OPTIONS, export, python, refused, run
@@ -59,7 +55,7 @@ class SpreadTerm(Term):
         distances = (x[:, None] - x[None]).square().sum(dim=2)
         return torch.exp(-2 * distances).mean(dim=1).log().mul(batch["source_length"]).sum()
 '''
-# What a notebook does: it encodes with the package, and then trains with --user-dir.
+# A notebook may encode with the package, and then train with --user-dir.
 AFTER_IMPORT = """
 import sys
 from fairseq_lxsr import SentenceEncoder
@@ -76,17 +72,11 @@ def write_term(tmp_path, content=TERM):
 
 
 def words_of(data, save_dir, **options):
-    named = TRAIN_OPTIONS | {"--max-update": "2", "--log-interval": "1"} | options
-    words = [str(word) for item in named.items() for word in item]
-    flags = ("--cpu", "--disable-validation", "--save-dir", str(save_dir))
-    return [str(data), *flags, *words]
-
-
-def assert_logs_spread(done: subprocess.CompletedProcess) -> None:
-    lines = (done.stdout + done.stderr).splitlines()
-    updates = [line for line in lines if "train_inner" in line]
-    assert len(updates) == 2
-    assert all("spread=" in line and "gen=" in line for line in updates)
+    words = [str(data), "--cpu", "--disable-validation", "--save-dir", str(save_dir)]
+    all_options = TRAIN_OPTIONS | {"--max-update": "2", "--log-interval": "1"} | options
+    for name, value in all_options.items():
+        words += [name, str(value)]
+    return words
 
 
 @pytest.mark.parametrize("preloaded", [FAIRSEQ, PRELOADED], ids=["new", "imported"])
@@ -99,15 +89,21 @@ def test_a_term_of_another_package_trains_in_any_order_of_imports(
     folder = write_term(tmp_path, content)
     options = {"--user-dir": folder, "--spread-weight": "0.1"}
     words = words_of(toy_work / "data-bin", tmp_path / "save", **options)
-    assert_logs_spread(run("fairseq_cli.train", *words, preloaded=preloaded))
+    done = run("fairseq_cli.train", *words, preloaded=preloaded)
+    lines = (done.stdout + done.stderr).splitlines()
+    updates = [line for line in lines if "train_inner" in line]
+    assert len(updates) == 2
+    for line in updates:
+        assert "spread=" in line
+        assert "gen=" in line
 
 
-def test_the_checkpoint_of_such_a_term_goes_on_and_is_exported(tmp_path, toy_work):
+def test_a_checkpoint_with_a_term_of_another_package_is_resumed_and_exported(tmp_path, toy_work):
     options = {"--user-dir": write_term(tmp_path), "--spread-weight": "0.1"}
     save_dir = tmp_path / "save"
     run("fairseq_cli.train", *words_of(toy_work / "data-bin", save_dir, **options))
-    words = words_of(toy_work / "data-bin", save_dir, **options, **{"--max-update": "3"})
-    done = run("fairseq_cli.train", *words)
+    options["--max-update"] = "3"
+    done = run("fairseq_cli.train", *words_of(toy_work / "data-bin", save_dir, **options))
     assert "@ 2 updates)" in done.stdout
     assert "spread" in done.stdout
     export(save_dir / "checkpoint_last.pt", tmp_path / "model")
@@ -115,12 +111,12 @@ def test_the_checkpoint_of_such_a_term_goes_on_and_is_exported(tmp_path, toy_wor
     assert vectors.any()
 
 
-def test_the_options_of_such_a_term_are_in_the_help(tmp_path):
+def test_the_help_has_the_options_of_a_term_of_another_package(tmp_path):
     words = ("--user-dir", write_term(tmp_path), "--task", "xling_sent", "--help")
     assert "--spread-weight" in run("fairseq_cli.train", *words).stdout
 
 
-def test_an_option_that_exists_already_is_refused(tmp_path, toy_work):
+def test_a_term_of_another_package_with_the_name_of_an_option_is_refused(tmp_path, toy_work):
     content = TERM.replace("spread_weight", "sim_weight")
     options = {"--user-dir": write_term(tmp_path, content)}
     words = words_of(toy_work / "data-bin", tmp_path / "save", **options)
@@ -128,7 +124,7 @@ def test_an_option_that_exists_already_is_refused(tmp_path, toy_work):
     refused(done, "mine.SpreadOptions: an option sim_weight exists already")
 
 
-def test_user_dir_registers_the_tasks_of_a_package_that_is_imported(tmp_path, toy_work):
+def test_user_dir_registers_the_tasks_if_the_package_is_already_imported(tmp_path, toy_work):
     words = words_of(toy_work / "data-bin", tmp_path / "save")
     assert "--user-dir" in words
     output = python(AFTER_IMPORT, *words, preloaded=FAIRSEQ)
