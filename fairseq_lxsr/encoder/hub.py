@@ -8,6 +8,8 @@ import json
 import re
 from functools import cache
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
 from typing import Any
 
 from fairseq_lxsr.errors import InputError, first_line, say, shown
@@ -27,6 +29,8 @@ DOWNLOADED = [*(f"*{ending}" for ending in DATA_ENDINGS), "README.md", "LICENSE.
 NOT_DOWNLOADED = ["onnx/*", "openvino/*"]
 # Seconds to wait for a server, where huggingface_hub would wait for ever.
 TIMEOUT = 10
+# Seconds to wait for a server if a copy of the model is cached.
+CACHED_TIMEOUT = 2
 # Part of all addresses that describe a model and list its files.
 API = "/api/models/"
 COMMIT = re.compile("[0-9a-f]{40}")
@@ -41,8 +45,8 @@ FIELDS = {"sha": COMMIT, "oid": DIGEST, "xetHash": DIGEST}
 def download_model(name: str, revision: str | None = None) -> Path:
     """Return the folder of a model from a hub, downloading its files unless they are cached.
 
-    If the server does not answer, a cached copy is used. Within a process, a name always refers to
-    the same files, even if somebody uploads a new version.
+    If the server does not answer within `CACHED_TIMEOUT` seconds, a cached copy is used. Within a
+    process, a name always refers to the same files, even if somebody uploads a new version.
 
     Args:
         name: name of the model, ORGANISATION/MODEL.
@@ -59,8 +63,11 @@ def download_model(name: str, revision: str | None = None) -> Path:
         cached = _snapshot(name, revision, local_files_only=True)
     except InputError:
         cached = None
-    if cached is not None and cached.name == revision:
-        # The files of a commit never change.
+    # The files of a commit never change.
+    if cached is not None and (cached.name == revision or constants.HF_HUB_OFFLINE):
+        return cached
+    if cached is not None and not _has_answer(name, revision):
+        say(f"{HUB}{name}: {constants.ENDPOINT} does not answer; using cached commit {cached.name}")
         return cached
     folder = _snapshot(name, revision)
     if folder != cached:
@@ -69,6 +76,32 @@ def download_model(name: str, revision: str | None = None) -> Path:
             f"{folder}"
         )
     return folder
+
+
+def _has_answer(name: str, revision: str | None) -> bool:
+    """Return whether the server answers a question about a model within `CACHED_TIMEOUT` seconds.
+
+    A thread asks, because the system sets no limit to the time that it looks up an address.
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, HTTPError
+
+    answers: SimpleQueue[bool] = SimpleQueue()
+
+    def ask() -> None:
+        is_answer = True
+        try:
+            HfApi().model_info(name, revision=revision)
+        except Exception as error:
+            # `_snapshot` describes what is wrong with an answer.
+            is_answer = isinstance(error, HfHubHTTPError) or not isinstance(error, HTTPError)
+        answers.put(is_answer)
+
+    Thread(target=ask, daemon=True).start()
+    try:
+        return answers.get(timeout=CACHED_TIMEOUT)
+    except Empty:
+        return False
 
 
 def _snapshot(name: str, revision: str | None, local_files_only: bool = False) -> Path:
