@@ -31,6 +31,8 @@ NOT_DOWNLOADED = ["onnx/*", "openvino/*"]
 TIMEOUT = 10
 # Seconds to wait for a server if a copy of the model is cached.
 CACHED_TIMEOUT = 2
+# Seconds to wait for a server that receives files.
+UPLOAD_TIMEOUT = 300
 # Part of all addresses that describe a model and list its files.
 API = "/api/models/"
 COMMIT = re.compile("[0-9a-f]{40}")
@@ -39,6 +41,15 @@ ETAG = re.compile(f'(W/)?"?{DIGEST.pattern}"?', re.IGNORECASE)
 # Values that huggingface_hub uses as names of files: in the headers of a file, and in rows of JSON.
 HEADERS = {"ETag": ETAG, "X-Linked-ETag": ETAG, "X-Repo-Commit": COMMIT}
 FIELDS = {"sha": COMMIT, "oid": DIGEST, "xetHash": DIGEST}
+# What huggingface_hub raises for malformed answers, because it trusts the types of their values.
+MALFORMED_ERRORS = (
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 
 
 @cache
@@ -58,7 +69,7 @@ def download_model(name: str, revision: str | None = None) -> Path:
     require("huggingface_hub", "hub", f"{HUB}{name}: a download from a hub")
     from huggingface_hub import constants
 
-    _guard_client()
+    guard_client()
     try:
         cached = _snapshot(name, revision, local_files_only=True)
     except InputError:
@@ -126,16 +137,7 @@ def _snapshot(name: str, revision: str | None, local_files_only: bool = False) -
         raise InputError(f"{HUB}{name}: {error}") from None
     except (EntryNotFoundError, HTTPError, XetDownloadError) as error:
         raise InputError(f"{HUB}{name}: {_describe(error, revision)}") from None
-    except (
-        AssertionError,
-        AttributeError,
-        FileMetadataError,
-        KeyError,
-        RecursionError,
-        TypeError,
-        ValueError,
-    ):
-        # huggingface_hub trusts the types of the values that a server sends.
+    except (FileMetadataError, *MALFORMED_ERRORS):
         raise InputError(
             f"{HUB}{name}: the answer of {constants.ENDPOINT} is not as a hub writes it; check "
             "HF_ENDPOINT and the proxy, or try again"
@@ -144,7 +146,7 @@ def _snapshot(name: str, revision: str | None, local_files_only: bool = False) -
 
 
 @cache
-def _guard_client() -> None:
+def guard_client() -> None:
     """Check all answers that huggingface_hub gets from servers, and limit how long it waits.
 
     It joins ETags and commits to the path of the cache as the server sends them, so that a server
@@ -166,12 +168,13 @@ def _guard_client() -> None:
 
 
 def _limit_wait(request: Any) -> None:
-    """Set the timeouts of a question about a model, because huggingface_hub sets none."""
-    if request.method != "GET" or API not in request.url.path:
-        return
+    """Set the timeouts of requests for which huggingface_hub sets none."""
+    is_question = request.method == "GET" and API in request.url.path
     timeouts = request.extensions["timeout"]
     for phase, seconds in timeouts.items():
-        timeouts[phase] = TIMEOUT if seconds is None else seconds
+        if seconds is None:
+            is_short = is_question or phase == "connect"
+            timeouts[phase] = TIMEOUT if is_short else UPLOAD_TIMEOUT
 
 
 def _check_answer(response: Any) -> None:
