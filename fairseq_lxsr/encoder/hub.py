@@ -81,6 +81,11 @@ def download_model(name: str, revision: str | None = None) -> Path:
         say(f"{HUB}{name}: {constants.ENDPOINT} does not answer; using cached commit {cached.name}")
         return cached
     folder = _snapshot(name, revision)
+    if not any(folder.glob("*.json")):
+        raise InputError(
+            f"{HUB}{name}: {constants.ENDPOINT} lists no files of a model in commit {folder.name}; "
+            f"use another revision, or delete {folder.parents[1]} if the model is there now"
+        )
     if folder != cached:
         say(
             f"{HUB}{name}: downloaded commit {folder.name} of {constants.ENDPOINT}/{name} to "

@@ -275,6 +275,17 @@ def test_a_file_that_the_server_lacks_is_named(server, model):
         find_model("hub:org/toy")
 
 
+@pytest.mark.parametrize(
+    "rows", [[], [{"type": "file", "path": "x.png", "size": 1, "oid": COMMIT}]]
+)
+def test_a_listing_without_a_model_is_named(server, model, rows):
+    commit = server.add("org/toy", model)
+    server.faults[".*/tree/.*"] = (200, rows, {})
+    for _ in range(2):
+        with pytest.raises(InputError, match=rf"hub:org/toy: {server.url}.*no files.*{commit}"):
+            find_model("hub:org/toy")
+
+
 def test_other_names_ask_no_server(server, tmp_path):
     for name in ("toy", "a/b/c", "./org/toy", "../org/toy", str(tmp_path / "toy"), "/toy"):
         with pytest.raises(InputError):
