@@ -8,6 +8,8 @@ import json
 import re
 from functools import cache
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
 from typing import Any
 
 from fairseq_lxsr.errors import InputError, first_line, say, shown
@@ -27,6 +29,10 @@ DOWNLOADED = [*(f"*{ending}" for ending in DATA_ENDINGS), "README.md", "LICENSE.
 NOT_DOWNLOADED = ["onnx/*", "openvino/*"]
 # Seconds to wait for a server, where huggingface_hub would wait for ever.
 TIMEOUT = 10
+# Seconds to wait for a server if a copy of the model is cached.
+CACHED_TIMEOUT = 2
+# Seconds to wait for a server that receives files.
+UPLOAD_TIMEOUT = 300
 # Part of all addresses that describe a model and list its files.
 API = "/api/models/"
 COMMIT = re.compile("[0-9a-f]{40}")
@@ -35,14 +41,23 @@ ETAG = re.compile(f'(W/)?"?{DIGEST.pattern}"?', re.IGNORECASE)
 # Values that huggingface_hub uses as names of files: in the headers of a file, and in rows of JSON.
 HEADERS = {"ETag": ETAG, "X-Linked-ETag": ETAG, "X-Repo-Commit": COMMIT}
 FIELDS = {"sha": COMMIT, "oid": DIGEST, "xetHash": DIGEST}
+# What huggingface_hub raises for malformed answers, because it trusts the types of their values.
+MALFORMED_ERRORS = (
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 
 
 @cache
 def download_model(name: str, revision: str | None = None) -> Path:
     """Return the folder of a model from a hub, downloading its files unless they are cached.
 
-    If the server does not answer, a cached copy is used. Within a process, a name always refers to
-    the same files, even if somebody uploads a new version.
+    If the server does not answer within `CACHED_TIMEOUT` seconds, a cached copy is used. Within a
+    process, a name always refers to the same files, even if somebody uploads a new version.
 
     Args:
         name: name of the model, ORGANISATION/MODEL.
@@ -54,21 +69,55 @@ def download_model(name: str, revision: str | None = None) -> Path:
     require("huggingface_hub", "hub", f"{HUB}{name}: a download from a hub")
     from huggingface_hub import constants
 
-    _guard_client()
+    guard_client()
     try:
         cached = _snapshot(name, revision, local_files_only=True)
     except InputError:
         cached = None
-    if cached is not None and cached.name == revision:
-        # The files of a commit never change.
+    # The files of a commit never change.
+    if cached is not None and (cached.name == revision or constants.HF_HUB_OFFLINE):
+        return cached
+    if cached is not None and not _has_answer(name, revision):
+        say(f"{HUB}{name}: {constants.ENDPOINT} does not answer; using cached commit {cached.name}")
         return cached
     folder = _snapshot(name, revision)
+    if not any(folder.glob("*.json")):
+        raise InputError(
+            f"{HUB}{name}: {constants.ENDPOINT} lists no files of a model in commit {folder.name}; "
+            f"use another revision, or delete {folder.parents[1]} if the model is there now"
+        )
     if folder != cached:
         say(
             f"{HUB}{name}: downloaded commit {folder.name} of {constants.ENDPOINT}/{name} to "
             f"{folder}"
         )
     return folder
+
+
+def _has_answer(name: str, revision: str | None) -> bool:
+    """Return whether the server answers a question about a model within `CACHED_TIMEOUT` seconds.
+
+    A thread asks, because the system sets no limit to the time that it looks up an address.
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, HTTPError
+
+    answers: SimpleQueue[bool] = SimpleQueue()
+
+    def ask() -> None:
+        is_answer = True
+        try:
+            HfApi().model_info(name, revision=revision)
+        except Exception as error:
+            # `_snapshot` describes what is wrong with an answer.
+            is_answer = isinstance(error, HfHubHTTPError) or not isinstance(error, HTTPError)
+        answers.put(is_answer)
+
+    Thread(target=ask, daemon=True).start()
+    try:
+        return answers.get(timeout=CACHED_TIMEOUT)
+    except Empty:
+        return False
 
 
 def _snapshot(name: str, revision: str | None, local_files_only: bool = False) -> Path:
@@ -93,16 +142,7 @@ def _snapshot(name: str, revision: str | None, local_files_only: bool = False) -
         raise InputError(f"{HUB}{name}: {error}") from None
     except (EntryNotFoundError, HTTPError, XetDownloadError) as error:
         raise InputError(f"{HUB}{name}: {_describe(error, revision)}") from None
-    except (
-        AssertionError,
-        AttributeError,
-        FileMetadataError,
-        KeyError,
-        RecursionError,
-        TypeError,
-        ValueError,
-    ):
-        # huggingface_hub trusts the types of the values that a server sends.
+    except (FileMetadataError, *MALFORMED_ERRORS):
         raise InputError(
             f"{HUB}{name}: the answer of {constants.ENDPOINT} is not as a hub writes it; check "
             "HF_ENDPOINT and the proxy, or try again"
@@ -111,7 +151,7 @@ def _snapshot(name: str, revision: str | None, local_files_only: bool = False) -
 
 
 @cache
-def _guard_client() -> None:
+def guard_client() -> None:
     """Check all answers that huggingface_hub gets from servers, and limit how long it waits.
 
     It joins ETags and commits to the path of the cache as the server sends them, so that a server
@@ -133,12 +173,13 @@ def _guard_client() -> None:
 
 
 def _limit_wait(request: Any) -> None:
-    """Set the timeouts of a question about a model, because huggingface_hub sets none."""
-    if request.method != "GET" or API not in request.url.path:
-        return
+    """Set the timeouts of requests for which huggingface_hub sets none."""
+    is_question = request.method == "GET" and API in request.url.path
     timeouts = request.extensions["timeout"]
     for phase, seconds in timeouts.items():
-        timeouts[phase] = TIMEOUT if seconds is None else seconds
+        if seconds is None:
+            is_short = is_question or phase == "connect"
+            timeouts[phase] = TIMEOUT if is_short else UPLOAD_TIMEOUT
 
 
 def _check_answer(response: Any) -> None:

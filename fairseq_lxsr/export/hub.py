@@ -7,7 +7,7 @@ from pathlib import Path
 from fairseq_lxsr import __version__
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.encoder.exported_pieces import extended_symbols
-from fairseq_lxsr.encoder.hub import HUB_NAME
+from fairseq_lxsr.encoder.hub import HUB_NAME, MALFORMED_ERRORS, guard_client
 from fairseq_lxsr.encoder.model_folder import CARD_FILE, CONFIG_FILE
 from fairseq_lxsr.encoder.st_checksums import MODULES_FILE, add_checksums
 from fairseq_lxsr.errors import InputError, first_line, say, shown
@@ -127,6 +127,7 @@ def push_to_hub(
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HTTPError, XetDownloadError
 
+    guard_client()
     api = HfApi(library_name="fairseq-lxsr", library_version=__version__)
     try:
         api.create_repo(name, private=private or None, exist_ok=True)
@@ -148,7 +149,7 @@ def push_to_hub(
     except InputError:
         # It is a ValueError too, and already says what to do.
         raise
-    except (HTTPError, XetDownloadError, ConnectionError, ValueError) as error:
+    except (HTTPError, XetDownloadError, ConnectionError, *MALFORMED_ERRORS) as error:
         raise InputError(
             f"{name}: the upload of {folder} to {api.endpoint} failed ({first_line(error):.150}); "
             "check the name, the token and the connection, and upload the folder again"

@@ -1,9 +1,11 @@
 """Models by their names on a hub: what is downloaded, the cache, revisions and checksums."""
 
+import contextlib
 import hashlib
 import os
 import re
 import shutil
+import socket
 import time
 from pathlib import Path
 
@@ -273,6 +275,17 @@ def test_a_file_that_the_server_lacks_is_named(server, model):
         find_model("hub:org/toy")
 
 
+@pytest.mark.parametrize(
+    "rows", [[], [{"type": "file", "path": "x.png", "size": 1, "oid": COMMIT}]]
+)
+def test_a_listing_without_a_model_is_named(server, model, rows):
+    commit = server.add("org/toy", model)
+    server.faults[".*/tree/.*"] = (200, rows, {})
+    for _ in range(2):
+        with pytest.raises(InputError, match=rf"hub:org/toy: {server.url}.*no files.*{commit}"):
+            find_model("hub:org/toy")
+
+
 def test_a_name_without_the_prefix_hub_asks_no_server(server, tmp_path):
     for name in ("toy", "a/b/c", "./org/toy", "../org/toy", str(tmp_path / "toy"), "/toy"):
         with pytest.raises(InputError):
@@ -303,17 +316,44 @@ def test_a_cached_model_is_used_at_once_if_the_server_is_down(
         find_model("hub:org/none")
 
 
-def test_a_cached_model_does_not_wait_for_a_server_that_hangs(server, model, monkeypatch):
-    server.add("org/toy", model)
-    folder = find_model("hub:org/toy")
+@contextlib.contextmanager
+def port_without_answer():
+    """A port of this machine that drops what is sent to it, as a firewall does."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        # Nobody accepts these connections; further ones get no answer.
+        for _ in range(4):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listener.getsockname())
+        yield listener.getsockname()[1]
+
+
+@pytest.mark.parametrize("network", ["hangs", "drops", "closed", "no names"])
+@pytest.mark.parametrize("revision", ["", "@v1"])
+def test_a_cached_model_is_used_at_once_without_a_network(server, model, capsys, network, revision):
+    commit = server.add("org/toy", model)
+    server.repositories["org/toy"].revisions["v1"] = commit
+    folder = find_model(f"hub:org/toy{revision}")
     hub.download_model.cache_clear()
-    monkeypatch.setattr(hub, "TIMEOUT", 0.2)
-    # The port stays open, so that connections are accepted, but nobody answers.
     huggingface_hub.close_session()
-    server.shutdown()
-    start = time.monotonic()
-    assert find_model("hub:org/toy") == folder
-    assert time.monotonic() - start < 5
+    with contextlib.ExitStack() as stack:
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        patch.setattr(hub, "CACHED_TIMEOUT", 0.3)
+        if network == "hangs":
+            # The port stays open, so that connections are accepted.
+            server.shutdown()
+        elif network == "closed":
+            close(server)
+        elif network == "drops":
+            url = f"http://127.0.0.1:{stack.enter_context(port_without_answer())}"
+            patch.setattr("huggingface_hub.constants.ENDPOINT", url)
+        else:
+            patch.setattr("socket.getaddrinfo", lambda *_, **__: time.sleep(20))
+        start = time.monotonic()
+        assert find_model(f"hub:org/toy{revision}") == folder
+        assert time.monotonic() - start < 3
+    assert f"using cached commit {commit}" in capsys.readouterr().err
 
 
 def test_a_missing_library_is_named_with_its_installation(tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ from random_model import write_model
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.encoder.hub import download_model
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.export import push_to_hub
+from fairseq_lxsr.export import export_hub, push_to_hub
 
 TEXTS = ["one dog", "un chien"]
 
@@ -137,4 +137,25 @@ def test_after_a_refused_push_the_folder_can_be_pushed_again(server, model, tmp_
 def test_a_push_without_huggingface_hub_names_its_installation(model, monkeypatch):
     monkeypatch.setattr("fairseq_lxsr.machine.is_missing", lambda module: True)
     with pytest.raises(InputError, match=r"org/toy: .*huggingface_hub.* -m pip install"):
+        push_to_hub("out", "org/toy")
+
+
+@pytest.mark.usefixtures("token")
+@pytest.mark.parametrize("path", ["/api/repos/create", ".*/preupload/.*", ".*/commit/.*", ".*"])
+@pytest.mark.parametrize("content", [None, 5, "text", [1], {}, {"files": 5}, b"[" * 99_999])
+def test_a_malformed_answer_is_refused_in_one_line(server, model, tmp_path, path, content):
+    export_hub(SentenceEncoder.from_pretrained(model), "out")
+    server.faults[path] = (200, content, {})
+    with pytest.raises(InputError, match=rf"org/toy: .*{server.url}") as caught:
+        push_to_hub("out", "org/toy")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.usefixtures("token")
+def test_a_hub_that_hangs_is_not_awaited(server, model, monkeypatch):
+    export_hub(SentenceEncoder.from_pretrained(model), "out")
+    monkeypatch.setattr("fairseq_lxsr.encoder.hub.UPLOAD_TIMEOUT", 0.2)
+    # The port stays open, so that connections are accepted, but nobody answers.
+    server.shutdown()
+    with pytest.raises(InputError, match=rf"org/toy: .*{server.url}.*timed out"):
         push_to_hub("out", "org/toy")

@@ -93,6 +93,10 @@ def test_a_header_with_codes_of_rare_languages_is_recognised_if_they_are_asked_f
         ["French toast\tGerman toast"],
         ["No\tIt"],
         ["it is\tno one", "A dog sleeps.\tUn chien dort."],
+        # A list of the names of languages.
+        ["English\tanglais", "French\tfrançais"],
+        ["Question everything.\tAnswer me!", "No.\tNon."],
+        ["An answer\tUne réponse", "the\tla"],
     ],
 )
 def test_pairs_that_resemble_a_header_are_read(tmp_path, rows):
@@ -185,7 +189,7 @@ MIXED = [sentence for pair in THREE for sentence in pair]
 )
 def test_tables_with_one_sentence_in_a_row_are_refused(tmp_path, columns):
     rows = ["\t".join(cells) for cells in zip(*columns, strict=True)]
-    with pytest.raises(InputError, match=r"x\.tsv, line 1: .* 1 of them with text"):
+    with pytest.raises(InputError, match=r"x\.tsv, line [12]: .* 1 of them with text"):
         read(tmp_path, "x.tsv", rows, None, ("en", "fr"))
 
 
@@ -227,10 +231,41 @@ def test_repeated_sentences_are_not_taken_for_labels(tmp_path, pairs):
         "English (US)\tFrench (France)",
         "English phrase\tTranslation (French)",
         "Original text\tTranslated text",
+        "anglais\tfrançais",
+        "Anglais\tFrancais",
+        "Englisch\tFranzösisch",
+        "английский\tфранцузский",
+        "अंग्रेज़ी\tफ़्रेंच",
+        "英文\t法文",
+        "Tiếng Anh\tTiếng Pháp",
+        "Texte en anglais\tTexte en français",
+        "Phrase\tTranslation",
+        "INPUT\tOUTPUT",
+        "Question:\tAnswer:",
+        "Satz\tÜbersetzung",
+        "frase\ttraducción",
+        "原文\t译文",
+        "原文\t訳文",
+        "Source sentence\tfr",
+        "Input text\tTranslation",
+        "sentence_a\tsentence_b",
+        "Text 1\tText 2",
+        "Source (EN)\tTarget (FR)",
+        "translation_en\ttranslation_fr",
+        "Langue source\tLangue cible",
+        "User\tAssistant",
     ],
 )
 def test_headers_of_several_words_are_recognised(tmp_path, header):
     rows = [header, *tabs("source", "target")]
+    assert read(tmp_path, "x.tsv", rows, None, ("en", "fr")) == (THREE, {"header": 1})
+
+
+@pytest.mark.parametrize(
+    "header", ["français\tanglais", "translation_fr\ttranslation_en", "Text (FR)\tText (EN)"]
+)
+def test_names_of_languages_decide_the_order_of_columns(tmp_path, header):
+    rows = [header, *tabs("target", "source")]
     assert read(tmp_path, "x.tsv", rows, None, ("en", "fr")) == (THREE, {"header": 1})
 
 
