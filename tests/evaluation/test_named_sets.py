@@ -15,17 +15,20 @@ from fairseq_lxsr.evaluation.score import read_scores
 MODEL = GOLDEN / "compatibility" / "best.model"
 
 
-@pytest.mark.parametrize("name", datasets())
+EVERY = {**datasets(), **datasets("sts"), **datasets("passages")}
+
+
+@pytest.mark.parametrize("name", EVERY)
 def test_every_row_of_the_registry(name):
-    found = datasets()[name]
+    found = EVERY[name]
     assert len(set(found.codes)) == len(found.codes)
     assert set(found.short.values()) | set(found.files) <= set(found.codes)
-    assert all(len(two) == 2 for two in found.short)
     assert all((found.about, found.licence, found.url.startswith("https://")))
     for template in filter(None, (found.file, found.error_types, found.augmented)):
         assert "{code}" in template
         assert ".." not in template
-    assert found.code("en").startswith("eng")
+    assert found.code("en") in ("en", "eng", "eng_Latn")
+    assert not found.mteb or set(found.mteb) == {"task", "type", "path", "split"}
 
 
 CODES = {
@@ -36,13 +39,15 @@ CODES = {
         "ar": "arb_Arab",
         "lv": "lvs_Latn",
     },
+    "tatoeba-v1": {"de": "deu", "zh": "cmn", "fa": "pes", "lv": "lvs", "nb": "nob"},
+    "xquad": {"zho": "zh", "eng": "en"},
     "ntrex128": {"en": "eng", "fra": "fra", "fra_CA": "fra-CA", "zh": "zho-CN", "sr": "srp-Cyrl"},
 }
 
 
 def test_names_of_languages():
     for name, codes in CODES.items():
-        assert {language: datasets()[name].code(language) for language in codes} == codes
+        assert {language: EVERY[name].code(language) for language in codes} == codes
     for name, language, message in (
         ("flores200-devtest", "xx", "'xx'.*flores200-devtest"),
         ("flores200-devtest", "zho", "'zho'.*zho_Hans or zho_Hant"),
@@ -112,3 +117,36 @@ def test_changed_sentences_are_found_beside_flores(tmp_path):
         path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
         path.unlink()
     assert lxsr_here(*data, *known).stdout == done.stdout
+
+
+@pytest.mark.parametrize(("pair", "task"), [("fr-en", "fr->en"), ("eng-fra", "eng->fra")])
+def test_each_language_of_tatoeba_has_its_own_english(tmp_path, pair, task):
+    folder = tmp_path / "data" / "tatoeba" / "v1"
+    folder.mkdir(parents=True)
+    for language in ("fra", "deu"):
+        english, foreign = zip(*toy.sentences(20, seed=len(language)), strict=True)
+        (folder / f"tatoeba.{language}-eng.eng").write_text("\n".join(english) + "\n")
+        (folder / f"tatoeba.{language}-eng.{language}").write_text("\n".join(foreign) + "\n")
+    data = ("--dataset", "tatoeba-v1", "--data", tmp_path)
+    words = ("eval", "mteb-bitext", "--model", MODEL, *data)
+    lxsr_here(*words, "--lang-pairs", pair, "--output", tmp_path / "scores.jsonl")
+    [score] = read_scores(tmp_path / "scores.jsonl")
+    assert score.task == task
+    assert score.settings["dataset"] == "tatoeba-v1"
+    assert score.settings["pairs"] == 20
+    done = lxsr_here(*words, "--lang-pairs", "fr-de", check=False)
+    refused(done, "--lang-pairs fr-de", "tatoeba-v1", "English")
+
+
+def test_rated_pairs_of_a_named_set(tmp_path):
+    (tmp_path / "data").mkdir()
+    lines = [
+        f'"{english}",{french},{number % 6}\n'
+        for number, (english, french) in enumerate(toy.sentences(30))
+    ]
+    (tmp_path / "data" / "stsb-fr-test.csv").write_text("".join(lines))
+    words = ("eval", "sts", "--model", MODEL, "--dataset", "stsb-multi-mt", "--data", tmp_path)
+    done = lxsr_here(*words, "--lang-pairs", "fr-fr")
+    assert "sts|dataset:stsb-multi-mt|metric:cosine|" in done.stdout
+    done = lxsr_here(*words, "--lang-pairs", "en-fr", check=False)
+    refused(done, "--lang-pairs en-fr", "stsb-multi-mt", "en-en")

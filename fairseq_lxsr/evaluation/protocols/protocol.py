@@ -181,22 +181,17 @@ class AlignedText:
         return (*pairs[0], self.source, self.target)
 
     def _template_files(self, source: str, target: str) -> AlignedFiles:
-        pair = f"{source}-{target}"
-        return source, target, self._file(source, pair), self._file(target, pair)
-
-    def _file(self, language: str, pair: str) -> str:
         assert self.data
         if self.dataset:
-            return str(datasets()[self.dataset].path(self.data, language))
-        return str(find_file(self.data, language, pair))
-
-    def signed(self, scores: "list[Score]") -> "list[Score]":
-        """Add the name of the public test set, if any, to the signatures of scores."""
-        if not self.dataset:
-            return scores
-        return [
-            replace(score, settings={"dataset": self.dataset} | score.settings) for score in scores
-        ]
+            test_set = datasets()[self.dataset]
+            paths = [
+                test_set.path(self.data, source, target),
+                test_set.path(self.data, target, source),
+            ]
+        else:
+            pair = f"{source}-{target}"
+            paths = [find_file(self.data, language, pair) for language in (source, target)]
+        return source, target, str(paths[0]), str(paths[1])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,7 +206,7 @@ class AlignedProtocol(AlignedText, Protocol):
         def measure(encoder: "Encoder") -> "Iterator[list[Score]]":
             for source, target, source_file, target_file in files:
                 texts = read_aligned((source_file, target_file), (source, target))
-                yield self.signed(self.scores(*texts, encoder))
+                yield with_dataset(self.scores(*texts, encoder), self.dataset)
 
         paths = []
         for _, _, source_file, target_file in files:
@@ -285,6 +280,13 @@ class TransferProtocol(Protocol):
             config: settings of the classifier; None uses the protocol's settings.
         """
         raise NotImplementedError
+
+
+def with_dataset(scores: "list[Score]", dataset: str | None) -> "list[Score]":
+    """Add the name of a public test set, if any, to the signatures of scores."""
+    if not dataset:
+        return scores
+    return [replace(score, settings={"dataset": dataset} | score.settings) for score in scores]
 
 
 def with_long(score: "Score", long: str) -> "Score":

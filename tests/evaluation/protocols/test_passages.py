@@ -66,6 +66,13 @@ def write_xquad(folder, language: str, contexts, order=(0, 1)) -> None:
     (folder / f"xquad.{language}.json").write_text(json.dumps(content, indent=1))
 
 
+def xquad(folder, query_language, passage_language):
+    """Read the test set that `write_xquad` wrote."""
+    languages = (query_language, passage_language)
+    questions, paragraphs = (folder / f"xquad.{language}.json" for language in languages)
+    return read_xquad(questions, paragraphs, languages)
+
+
 def test_measures():
     """Two queries: the second of two relevant passages at rank 2, and none among the ten."""
     retrieved = np.array([[5, 3, 4, *range(10, 17)], [*range(7), -1, -1, -1]])
@@ -212,11 +219,11 @@ def test_identifiers_of_tables_are_independent(files, tmp_path):
 def test_xquad_within_and_across_languages(tmp_path):
     write_xquad(tmp_path, "en", ["a dog", "a  cat"])
     write_xquad(tmp_path, "de", ["ein Hund", "eine Katze"], order=(1, 0))
-    test = read_xquad(str(tmp_path), ("en", "de"))
+    test = xquad(tmp_path, "en", "de")
     assert test.queries.lines == ["en question 0", "en question 1"]
     assert test.passages.lines == ["eine Katze", "ein Hund"]
     assert test.relevant == [{1: 1.0}, {0: 1.0}]
-    assert read_xquad(str(tmp_path), ("en", "en")).passages.lines == ["a dog", "a cat"]
+    assert xquad(tmp_path, "en", "en").passages.lines == ["a dog", "a cat"]
 
 
 # -- collections of several languages
@@ -319,7 +326,7 @@ def test_languages_of_a_pool_have_the_same_identifiers(tmp_path, topics):
 def test_xquad_in_a_pool(tmp_path):
     write_xquad(tmp_path, "en", ["a dog", "a cat"])
     write_xquad(tmp_path, "de", ["ein Hund", "eine Katze"], order=(1, 0))
-    sets = [read_xquad(str(tmp_path), (language, language)) for language in ("en", "de")]
+    sets = [xquad(tmp_path, language, language) for language in ("en", "de")]
     pool = make_pool(sets, "all", seed=1)
     assert pool.passages.lines == ["a dog", "a cat", "ein Hund", "eine Katze"]
     assert pool.relevant == [{0: 1.0}, {1: 1.0}]
@@ -394,7 +401,7 @@ def test_invalid_files(files, tmp_path, file, content, place, value):
 def test_invalid_xquad(tmp_path, content):
     (tmp_path / "xquad.en.json").write_text(content)
     with pytest.raises(InputError, match=r"xquad\.en\.json"):
-        read_xquad(str(tmp_path), ("en", "en"))
+        xquad(tmp_path, "en", "en")
 
 
 def test_invalid_options(files, tmp_path):
