@@ -66,12 +66,14 @@ def pack(path: Path, lines: Iterable[object]) -> None:
     )
 
 
-def write_dataset(folder: Path, dataset, languages: tuple[str, str] = ("en", "fr")) -> None:
+def write_dataset(
+    folder: Path, dataset, languages: tuple[str, str] = ("en", "fr"), count: int | None = None
+) -> None:
     """As many sentences as a named test set of `lxsr eval` has, in the layout of its archive."""
-    for language, lines in zip(
-        languages, zip(*sentences(dataset.sentences), strict=True), strict=True
-    ):
+    pairs = sentences(count or dataset.sentences)
+    pair = f"{dataset.code(languages[1])}-eng"
+    for language, lines in zip(languages, zip(*pairs, strict=True), strict=True):
         code = dataset.code(language)
-        path = folder / dataset.files.get(code, dataset.file.format(code=code))
+        path = folder / dataset.files.get(code, dataset.file.format(code=code, pair=pair))
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

@@ -121,12 +121,8 @@ def test_changed_sentences_are_found_beside_flores(tmp_path):
 
 @pytest.mark.parametrize(("pair", "task"), [("fr-en", "fr->en"), ("eng-fra", "eng->fra")])
 def test_each_language_of_tatoeba_has_its_own_english(tmp_path, pair, task):
-    folder = tmp_path / "data" / "tatoeba" / "v1"
-    folder.mkdir(parents=True)
-    for language in ("fra", "deu"):
-        english, foreign = zip(*toy.sentences(20, seed=len(language)), strict=True)
-        (folder / f"tatoeba.{language}-eng.eng").write_text("\n".join(english) + "\n")
-        (folder / f"tatoeba.{language}-eng.{language}").write_text("\n".join(foreign) + "\n")
+    for language, count in (("fr", 20), ("de", 30)):
+        toy.write_dataset(tmp_path, datasets()["tatoeba-v1"], ("en", language), count)
     data = ("--dataset", "tatoeba-v1", "--data", tmp_path)
     words = ("eval", "mteb-bitext", "--model", MODEL, *data)
     lxsr_here(*words, "--lang-pairs", pair, "--output", tmp_path / "scores.jsonl")
