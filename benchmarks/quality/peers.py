@@ -158,9 +158,13 @@ def measure_speeds(
         data: folder of the clones.
     """
     speeds = {ours: alone(static_speed, model, data)}
+    sizes: dict[tuple[int, int], float] = {}
     for name, row in models.items():
         if "width" in row:
-            speeds[name] = alone(network_speed, row["layers"], row["width"])
+            size = row["layers"], row["width"]
+            if size not in sizes:
+                sizes[size] = alone(network_speed, *size)
+            speeds[name] = sizes[size]
     return {name: float(f"{speed:.2g}") for name, speed in speeds.items()}
 
 
