@@ -274,6 +274,7 @@ def main() -> None:
     for name, task in TASKS.items():
         if (args.data / task.folder).is_dir():
             scores[name] = measure(task, args.model, args.data, args.scores)
+    assert encoder.folder is not None
     size = sum(path.stat().st_size for path in encoder.folder.iterdir() if path.is_file())
     results["models"][ours] |= {"MB": round(size / 1e6), "languages": len(encoder.languages)}
     results["scores"][ours] = scores

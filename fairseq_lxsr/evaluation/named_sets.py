@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import read_lines
-from fairseq_lxsr.text.languages import is_same_language, parse_tag
+from fairseq_lxsr.text.languages import best_code
 
 DATASETS_FILE = Path(__file__).with_name("datasets.json")
 # English in test sets whose files have pairs of languages in their names.
@@ -64,7 +64,6 @@ class Dataset:
         licence: licence of the text.
         kind: `aligned` for the same sentences in many languages, `sts` for rated pairs, or
             `passages`.
-        short: maps ambiguous language codes to codes of this set.
         sentences: number of sentences per language; None if it varies or is not checked.
         mteb: the MTEB task of this set: `task`, `type`, `path` and `split`; empty if there is none.
         size: archive size in bytes; None if `url` does not point to a fixed archive.
@@ -81,7 +80,6 @@ class Dataset:
     url: str
     licence: str
     kind: str = "aligned"
-    short: Mapping[str, str] = field(default_factory=dict)
     sentences: int | None = None
     mteb: Mapping[str, str] = field(default_factory=dict)
     size: int | None = None
@@ -98,37 +96,24 @@ class Dataset:
         return self.files.get(code, self.file.format(code=code, pair=pair))
 
     def code(self, language: str) -> str:
-        """Return the code of a language in this test set.
+        """Return the code of a language in this test set; see `text.languages.best_code`.
 
         Args:
             language: language in any BCP 47 spelling, such as zh, zho_Hant or zh_TW.
 
-        Raises:
-            InputError: if the language is unknown or ambiguous.
-        """
-        if language in self.codes:
-            return language
-        if language in self.short:
-            return self.short[language]
-        codes = self._matching_codes(language)
-        if len(codes) == 1:
-            return codes[0]
-        if codes:
-            expected = " or ".join(code.replace("-", "_") for code in codes)
-            raise InputError(
-                f"--lang-pairs: language {language!r} is ambiguous in {self.name}; "
-                f"expected {expected}"
-            )
-        raise InputError(
-            f"--lang-pairs: language {language!r} is not in {self.name}; "
-            "use a language such as en or eng, or a code from its file names"
-        )
+        Returns:
+            The code; without a script in `language`, that of its usual script.
 
-    def _matching_codes(self, language: str) -> list[str]:
-        """Return the codes of a language, preferring those with the same script and region."""
-        codes = [code for code in self.codes if is_same_language(language, code)]
-        exact = [code for code in codes if parse_tag(code) == parse_tag(language)]
-        return exact or codes
+        Raises:
+            InputError: if the test set does not have the language.
+        """
+        code = best_code(language, self.codes)
+        if code is None:
+            raise InputError(
+                f"--lang-pairs: language {language!r} is not in {self.name}; "
+                "use a language such as en or eng, or a code from its file names"
+            )
+        return code
 
     def path(self, folder: str, language: str, partner: str = "en") -> Path:
         """Find the file of a language in the unpacked archive.

@@ -303,6 +303,13 @@ def test_options_that_do_not_fit_a_memory(folder, memory, options, part):
     assert not (folder / "x.tmx").exists()
 
 
+def test_the_time_left_of_a_memory_is_shown(folder, memory, monkeypatch):
+    monkeypatch.setattr("fairseq_lxsr.files.progress.can_overwrite", lambda: True)
+    done = score(folder, "--input", "m.tmx", "--lang-pair", "en-fr", folder=folder)
+    assert f"/{memory.count('<tu>')} [" in done.stderr
+    assert re.search(rf"score: 100%\|.{{10}}\| {len(PAIRS)}/{len(PAIRS)} ", done.stderr)
+
+
 def test_commands_on_a_terminal_show_their_progress_and_its_end(folder, monkeypatch):
     monkeypatch.setattr("fairseq_lxsr.files.progress.can_overwrite", lambda: True)
     done = score(folder, "--input", folder / "pairs.tsv", "--columns", "2,3")
@@ -312,6 +319,9 @@ def test_commands_on_a_terminal_show_their_progress_and_its_end(folder, monkeypa
     for step in ("source", "target", "forward", "backward"):
         assert f"{step}: 100%|" in done.stderr
     assert "search:   0%|" in done.stderr, "inside a step, whose blocks take long"
+    approximate = ("mine", "--model", "model", *text[:-1], "more.tsv", "--kind", "int8")
+    done = lxsr_here(*approximate, folder=folder)
+    assert "search:   0%|" in done.stderr
     text = ("--input", "s.en", "--output", "shown")
     done = lxsr_here("index", "--model", "model", *text, folder=folder)
     assert "index: 100%|" in done.stderr
