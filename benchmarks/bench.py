@@ -449,6 +449,7 @@ NOT_RUN = (
     "quality.languages",
     "quality.spellings",
     "quality.thresholds",
+    "quality.peers",
     "quality.pretrained",
     "quality.rerank",
     "quality.add_language",

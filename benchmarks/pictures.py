@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks import ROOT
-from benchmarks.svg import WIDTH, Axis, Picture, Points, line_chart
+from benchmarks.svg import WIDTH, Axis, Picture, Points, draw_axes, line_chart
 
 ASSETS = ROOT / "docs" / "assets"
 QUALITY = ROOT / "benchmarks" / "quality" / "results"
@@ -29,6 +29,7 @@ LANGUAGE_NAMES = (
     " sl:Slovenian sr:Serbian sv:Swedish th:Thai tr:Turkish uk:Ukrainian vi:Vietnamese"
     " zh:Chinese"
 )
+PEERS = QUALITY / "peers.json"
 NAMES = dict(item.split(":") for item in LANGUAGE_NAMES.split())
 WAYS = ("cosine", "rerank 10")
 # A column for each language, and a row for each meaning.
@@ -236,7 +237,38 @@ def draw_mining() -> Picture:
     return line_chart("Precision and recall by threshold", x, y, ("--threshold", "%"), lines)
 
 
+# Labels of models that stand under their points, and at the right; others stand at the left.
+UNDER = {"bge-m3", "embeddinggemma"}
+RIGHT = {"lxsr-static"}
+
+
+def draw_peers() -> Picture:
+    """Draw the mean F1 on Tatoeba of public models by their size."""
+    results = read_json(PEERS)
+    x = Axis(20, 3000, 44, WIDTH - 20, (30, 100, 300, 1000, 3000), is_log=True)
+    y = Axis(40, 100, 330, 90, (40, 50, 60, 70, 80, 90, 100))
+    picture = Picture(y.start + 50, "F1 on Tatoeba of public models by their size")
+    kinds = ("static", "transformer")
+    picture.legend(("static: a vector for each word piece", "transformer"), 20)
+    draw_axes(picture, x, y, "size, MB", "F1 on Tatoeba, mean of 38 languages")
+    for name, model in results["models"].items():
+        scores = results["scores"][name].get("Tatoeba")
+        if not scores:
+            continue
+        place = x.place(model["MB"]), y.place(fmean(scores.values()))
+        picture.marker(*place, kinds.index(model["kind"]))
+        x_place, y_place = place
+        if model["label"] in UNDER:
+            picture.text(x_place, y_place + 19, model["label"], "middle")
+        elif model["label"] in RIGHT:
+            picture.text(x_place + 9, y_place + 4.5, model["label"])
+        else:
+            picture.text(x_place - 9, y_place + 4.5, model["label"], "end")
+    return picture
+
+
 PICTURES = {
+    "peers": draw_peers,
     "map": draw_map,
     "languages": draw_languages,
     "pairs": draw_pairs,

@@ -71,11 +71,14 @@ def pack(path: Path, lines: Iterable[object]) -> None:
     )
 
 
-def write_dataset(folder: Path, dataset, languages: tuple[str, str] = ("en", "fr")) -> None:
+def write_dataset(
+    folder: Path, dataset, languages: tuple[str, str] = ("en", "fr"), count: int | None = None
+) -> None:
     """Write as many sentences as a named test set of `lxsr eval` has, in its archive's layout."""
-    pairs = sentences(dataset.sentences)
+    pairs = sentences(count or dataset.sentences)
+    archive_pair = f"{dataset.code(languages[1])}-eng"
     for side, language in enumerate(languages):
         code = dataset.code(language)
-        path = folder / dataset.files.get(code, dataset.file.format(code=code))
+        path = folder / dataset.files.get(code, dataset.file.format(code=code, pair=archive_pair))
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(f"{pair[side]}\n" for pair in pairs), encoding="utf-8")

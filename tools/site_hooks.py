@@ -70,6 +70,20 @@ cosines = encoder.similarity(query, vectors)[0]
 for note, cosine in zip(notes, cosines):
     print(f"{cosine:.2f} {note}")
 """
+SEARCH = """
+from tempfile import mkdtemp
+
+from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.search import CorpusIndex
+
+encoder = SentenceEncoder.from_pretrained("lxsr-static")
+notes = ["Où est la gare ?", "Es regnet.", "El perro duerme."]
+index = CorpusIndex.build(f"{mkdtemp()}/notes", notes, encoder)
+index.add(["今日は暑いです。"])
+for hit in index.search("The dog is asleep.", k=2):
+    print(f"{hit.score:.2f} {hit.text}")
+print(index)
+"""
 EVALUATE = """
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.evaluation.protocols.similarity_search import error_rate
@@ -104,6 +118,7 @@ PUBLIC = {
         " [Mine and clean](../mining.md).",
         "search",
         ("corpus", "passages", "reranker", "bitext", "pairs", "options"),
+        SEARCH,
     ),
     "vectors": PublicPage(
         "Vectors",

@@ -25,7 +25,13 @@ from fairseq_lxsr.files.lines import count_lines, read_parallel, single_line
 from fairseq_lxsr.files.write import atomic_write, check_writable, refuse_overlap
 from fairseq_lxsr.options import FILE_NAME, FINITE, file_path
 from fairseq_lxsr.preparation.formats import ending_of
-from fairseq_lxsr.preparation.scored_memories import SCORED, Marking, pairs_by_unit, write_scored
+from fairseq_lxsr.preparation.scored_memories import (
+    SCORED,
+    Marking,
+    count_units,
+    pairs_by_unit,
+    write_scored,
+)
 from fairseq_lxsr.preparation.tables import Columns, Row, Table, parse_columns
 from fairseq_lxsr.search import PairScoring
 from fairseq_lxsr.text.languages import split_pair
@@ -155,12 +161,16 @@ def scored_blocks(args: argparse.Namespace, rows: "InputRows", encode: "PairEnco
     """Score all pairs of the input in blocks, with a progress bar."""
     from fairseq_lxsr.files.progress import Progress
 
-    # The units of a memory are not lines.
-    total = None if is_memory(args.input) else count_lines(args.source or args.input)
+    if is_memory(args.input):
+        total = count_units(Path(args.input)) or None
+    else:
+        total = count_lines(args.source or args.input)
     with naming_option("--k"), Progress(total=total, desc="score", unit=" pairs") as bar:
         for block, scores in scored(args, rows, encode):
             yield block, scores
             bar.update(len(block))
+        # Units without a pair and skipped rows are not scored.
+        bar.total = bar.n
 
 
 def check_pairs(args: argparse.Namespace, count: int) -> None:

@@ -36,18 +36,37 @@ class ChromaEmbeddingFunction(EmbeddingFunction[Documents]):
 
     @staticmethod
     def name() -> str:
-        """Return the name under which Chroma registers this function."""
+        """Return the name under which Chroma registers this function.
+
+        Returns:
+            The name.
+        """
         return "fairseq-lxsr"
 
     def default_space(self) -> Any:
-        """Return `cosine`, the default similarity of new collections."""
+        """Return `cosine`, the default similarity of new collections.
+
+        Returns:
+            The similarity.
+        """
         return "cosine"
 
     def get_config(self) -> dict[str, Any]:
-        """Return the options that Chroma stores with a collection, as a dictionary."""
+        """Return the options that Chroma stores with a collection, as a dictionary.
+
+        Returns:
+            The options by name.
+        """
         return {"model": self.model, "dimensions": self.dimensions}
 
     @staticmethod
     def build_from_config(config: dict[str, Any]) -> "ChromaEmbeddingFunction":
-        """Create the function from the result of `get_config`."""
+        """Create the function from the result of `get_config`.
+
+        Args:
+            config: options by name.
+
+        Returns:
+            The function.
+        """
         return ChromaEmbeddingFunction(**config)

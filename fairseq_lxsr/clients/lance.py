@@ -35,5 +35,9 @@ class LanceEmbeddingFunction(TextEmbeddingFunction):
         return list(unit_vectors(self.model, texts, self.dimensions))
 
     def ndims(self) -> int:
-        """Return the width D of an embedding."""
+        """Return the width D of an embedding.
+
+        Returns:
+            The width.
+        """
         return self.dimensions or cached_encoder(self.model).output_dim

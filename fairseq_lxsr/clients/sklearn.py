@@ -26,7 +26,15 @@ class SentenceVectors(TransformerMixin, BaseEstimator):
         self.dimensions = dimensions
 
     def fit(self, X: Any = None, y: Any = None) -> "SentenceVectors":  # noqa: N803 -- name in scikit-learn
-        """Do nothing except return the transformer itself, because the model is already trained."""
+        """Do nothing except return the transformer itself, because the model is already trained.
+
+        Args:
+            X: ignored.
+            y: ignored.
+
+        Returns:
+            The transformer.
+        """
         return self
 
     def transform(self, X: Iterable[str]) -> Any:  # noqa: N803

@@ -8,9 +8,11 @@ from pathlib import Path
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import read_lines
-from fairseq_lxsr.text.languages import is_same_language, parse_tag
+from fairseq_lxsr.text.languages import best_code
 
 DATASETS_FILE = Path(__file__).with_name("datasets.json")
+# English in test sets whose files have pairs of languages in their names.
+ENGLISH = "eng"
 TEXT_SUFFIXES = ("", ".gz", ".txt", ".txt.gz", ".tsv", ".tsv.gz")
 
 
@@ -50,17 +52,20 @@ def find_file(template: str, language: str = "", pair: str = "") -> Path:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A public test set: the same sentences in many languages, one file per language.
+    """A public test set with one file per language.
 
     Args:
         name: name on the command line and in signatures.
         about: description and citation.
-        file: path of a language's file in the unpacked archive; {code} is the language code.
-        sentences: number of sentences per language.
+        file: path of a language's file in the unpacked archive; {code} is the language code, {pair}
+            that of a language with English, for example `fra-eng`.
         codes: language codes in the names of the files.
-        short: maps two-letter language codes to codes of this set.
         url: URL of the archive, or of a page that links to it.
         licence: licence of the text.
+        kind: `aligned` for the same sentences in many languages, `sts` for rated pairs, or
+            `passages`.
+        sentences: number of sentences per language; None if it varies or is not checked.
+        mteb: the MTEB task of this set: `task`, `type`, `path` and `split`; empty if there is none.
         size: archive size in bytes; None if `url` does not point to a fixed archive.
         sha256: archive checksum, or None if `size` is None.
         files: exceptions to `file`, as paths by language code.
@@ -71,11 +76,12 @@ class Dataset:
     name: str
     about: str
     file: str
-    sentences: int
     codes: tuple[str, ...]
-    short: Mapping[str, str]
     url: str
     licence: str
+    kind: str = "aligned"
+    sentences: int | None = None
+    mteb: Mapping[str, str] = field(default_factory=dict)
     size: int | None = None
     sha256: str | None = None
     files: Mapping[str, str] = field(default_factory=dict)
@@ -86,53 +92,57 @@ class Dataset:
         """Return the files of all languages, as paths in the unpacked archive."""
         return [self._file(code) for code in self.codes]
 
-    def _file(self, code: str) -> str:
-        return self.files.get(code, self.file.format(code=code))
+    def _file(self, code: str, pair: str = "") -> str:
+        return self.files.get(code, self.file.format(code=code, pair=pair))
 
     def code(self, language: str) -> str:
-        """Return the code of a language in this test set.
+        """Return the code of a language in this test set; see `text.languages.best_code`.
 
         Args:
             language: language in any BCP 47 spelling, such as zh, zho_Hant or zh_TW.
 
+        Returns:
+            The code; without a script in `language`, that of its usual script.
+
         Raises:
-            InputError: if the language is unknown or ambiguous.
+            InputError: if the test set does not have the language.
         """
-        if language in self.codes:
-            return language
-        if language in self.short:
-            return self.short[language]
-        codes = self._matching_codes(language)
-        if len(codes) == 1:
-            return codes[0]
-        if codes:
-            expected = " or ".join(code.replace("-", "_") for code in codes)
+        code = best_code(language, self.codes)
+        if code is None:
             raise InputError(
-                f"--lang-pairs: language {language!r} is ambiguous in {self.name}; "
-                f"expected {expected}"
+                f"--lang-pairs: language {language!r} is not in {self.name}; "
+                "use a language such as en or eng, or a code from its file names"
             )
-        raise InputError(
-            f"--lang-pairs: language {language!r} is not in {self.name}; "
-            "use a language such as en or eng, or a code from its file names"
-        )
+        return code
 
-    def _matching_codes(self, language: str) -> list[str]:
-        """Return the codes of a language, preferring those with the same script and region."""
-        codes = [code for code in self.codes if is_same_language(language, code)]
-        exact = [code for code in codes if parse_tag(code) == parse_tag(language)]
-        return exact or codes
-
-    def path(self, folder: str, language: str) -> Path:
+    def path(self, folder: str, language: str, partner: str = "en") -> Path:
         """Find the file of a language in the unpacked archive.
 
         Args:
             folder: folder of the unpacked archive.
             language: language in any spelling; see `code`.
+            partner: other language of the pair.
+
+        Returns:
+            The path.
 
         Raises:
-            InputError: if the file is missing or has the wrong number of lines.
+            InputError: if the file is missing or has the wrong number of lines, or the set does not
+                have the pair.
         """
-        path = self._find(folder, self._file(self.code(language)))
+        code = self.code(language)
+        pair = ""
+        if "{pair}" in self.file:
+            foreign = {code, self.code(partner)} - {ENGLISH}
+            if len(foreign) != 1 or code == self.code(partner):
+                raise InputError(
+                    f"--lang-pairs {language}-{partner}: {self.name} has pairs with English only; "
+                    f"expected for example {language}-en"
+                )
+            pair = f"{foreign.pop()}-{ENGLISH}"
+        path = self._find(folder, self._file(code, pair))
+        if self.sentences is None:
+            return path
         count = sum(1 for _ in read_lines(path))
         if count != self.sentences:
             raise InputError(
@@ -173,12 +183,20 @@ class Dataset:
 
 
 @cache
-def datasets() -> dict[str, Dataset]:
-    """Return all public test sets by name."""
+def datasets(kind: str = "aligned") -> dict[str, Dataset]:
+    """Return the public test sets of a kind.
+
+    Args:
+        kind: `aligned`, `sts` or `passages`.
+
+    Returns:
+        The test sets by name.
+    """
     registry = json.loads(DATASETS_FILE.read_text(encoding="utf-8"))
     sets = {}
     for row in registry["datasets"]:
-        group = row.pop("codes")
-        codes = tuple(registry["codes"][group].split())
-        sets[row["name"]] = Dataset(**row, codes=codes, short=registry["short"][group])
+        codes = tuple(registry["codes"][row.pop("codes")].split())
+        test_set = Dataset(**row, codes=codes)
+        if test_set.kind == kind:
+            sets[test_set.name] = test_set
     return sets

@@ -25,7 +25,6 @@ RELEVANT_COLUMNS = "query id<TAB>passage id<TAB>grade"
 PassageFiles = tuple[str | Path, str | Path, str | Path]
 # A word, whose parts may be joined by signs such as hyphens.
 _WORD = re.compile(r"[^\W_]+(?:[./:_-][^\W_]+)*")
-XQUAD_URL = "https://github.com/google-deepmind/xquad"
 
 
 @dataclass(frozen=True)
@@ -283,34 +282,22 @@ def _parse_grade(text: str) -> float | None:
 # -- XQuAD
 
 
-def xquad_file(folder: str, language: str) -> Path:
-    """Find the file of a language in a clone of the XQuAD repository.
-
-    Raises:
-        InputError: if the file is missing.
-    """
-    path = Path(folder) / f"xquad.{language}.json"
-    file = first_file([path])
-    if file is None:
-        raise InputError(
-            f"{path}: no such file; expected --data to be the folder of XQuAD, from {XQUAD_URL}, "
-            "and languages of its file names, for example en or zh"
-        )
-    return file
-
-
-def read_xquad(folder: str, languages: tuple[str, str]) -> PassageSet:
+def read_xquad(
+    question_file: str | Path, paragraph_file: str | Path, languages: tuple[str, str]
+) -> PassageSet:
     """Read the questions in one language and the paragraphs in another from XQuAD.
 
     Args:
-        folder: folder with the files xquad.LANG.json (Artetxe, Ruder and Yogatama 2020).
+        question_file: file xquad.LANG.json with the questions (Artetxe, Ruder and Yogatama 2020).
+        paragraph_file: file xquad.LANG.json with the paragraphs.
         languages: languages of the questions and of the paragraphs.
 
+    Returns:
+        The test set.
+
     Raises:
-        InputError: if a file is missing or invalid.
+        InputError: if a file is invalid, or both have different questions.
     """
-    question_file = xquad_file(folder, languages[0])
-    paragraph_file = xquad_file(folder, languages[1])
     questions = {question_id: text for _, question_id, text in _xquad_questions(question_file)}
     rows = {question_id: row for row, question_id, _ in _xquad_questions(paragraph_file)}
     if questions.keys() != rows.keys():
@@ -341,14 +328,14 @@ def _single_lines(texts: Any) -> list[str]:
     return [" ".join(text.split()) for text in texts]
 
 
-def _xquad_questions(path: Path) -> Iterator[tuple[int, str, str]]:
+def _xquad_questions(path: str | Path) -> Iterator[tuple[int, str, str]]:
     """Yield the paragraph index, identifier and text of each question."""
     for row, paragraph in enumerate(_paragraphs(path)):
         for question in paragraph["qas"]:
             yield row, question["id"], question["question"]
 
 
-def _paragraphs(path: Path) -> list[dict[str, Any]]:
+def _paragraphs(path: str | Path) -> list[dict[str, Any]]:
     """Read the paragraphs of a file in SQuAD 1.1 format."""
     paragraphs: list[dict[str, Any]] = []
     try:

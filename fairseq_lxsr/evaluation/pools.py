@@ -117,7 +117,9 @@ def make_pool(tests: Sequence[PassageSet], kind: str, seed: int) -> Pool:
 
     Each query is in one of the languages of the queries, at random.
 
-        make_pool([read_xquad("xquad", ("en", "en")), read_xquad("xquad", ("de", "de"))], "one", 1)
+        files = ("queries.tsv", "passages.tsv", "relevant.tsv")
+        german = ("queries.de.tsv", "passages.de.tsv", "relevant.tsv")
+        make_pool([read_passage_set(files), read_passage_set(german, ("de", "de"))], "one", 1)
 
     Args:
         tests: the test set in each pair of languages.

@@ -292,6 +292,12 @@ def read_scores(path: str | Path) -> list[Score]:
 def parse_score(record: dict[str, Any]) -> Score:
     """Create a score from a JSON object.
 
+    Args:
+        record: the object, as `Score.as_dict` returns it.
+
+    Returns:
+        The score.
+
     Raises:
         KeyError: if a field is missing.
         TypeError: if a field has an unsuitable value.

@@ -5,7 +5,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,17 @@ import numpy as np
 
 from fairseq_lxsr import __version__
 from fairseq_lxsr.encoder.hub import HUB, HUB_NAME
-from fairseq_lxsr.encoder.model_folder import CARD_FILE, CARD_FILES, LICENCE_FILE
+from fairseq_lxsr.encoder.model_folder import (
+    CARD_FILE,
+    CARD_FILES,
+    LICENCE_FILE,
+    SCORES_FILE,
+)
 from fairseq_lxsr.errors import printable
 from fairseq_lxsr.evaluation.score import Score
 from fairseq_lxsr.evaluation.tables import NOT_PERCENT, format_value, score_label
 from fairseq_lxsr.export.card_content import CardContent, TextSources
+from fairseq_lxsr.export.model_index import model_index
 from fairseq_lxsr.export.st_folder import unsupported_feature
 from fairseq_lxsr.files.lines import single_line
 from fairseq_lxsr.files.write import atomic_write
@@ -138,7 +144,7 @@ class _Card:
             "library_name": self.library,
         }
         if self.is_evaluated and self.content.scores:
-            metadata["model-index"] = _model_index(self.name, self.content.scores)
+            metadata["model-index"] = model_index(self.name, self.content.scores)
         return metadata
 
     def licence(self) -> dict[str, str]:
@@ -203,25 +209,6 @@ def _languages(training: dict[str, Any]) -> list[str]:
         if pair:
             languages.update(pair.strip().split("-"))
     return sorted(languages)
-
-
-def _model_index(name: str, scores: Sequence[Score]) -> list[dict[str, Any]]:
-    """Return the scores in the format of model hubs."""
-    results = []
-    for score in scores:
-        metrics = [{"type": metric, "value": value} for metric, value in score.values.items()]
-        dataset = {
-            "type": _dataset_type(score.protocol, score.task),
-            "name": score_label(score, scores),
-        }
-        task = {"type": "sentence-similarity", "name": score.protocol}
-        results.append({"task": task, "dataset": dataset, "metrics": metrics})
-    return [{"name": name, "results": results}]
-
-
-def _dataset_type(protocol: str, task: str) -> str:
-    """Return a name for the data of a score that hubs accept, such as `xsr-en-fr`."""
-    return re.sub(r"[^\w.]+", "-", f"{protocol}-{task}", flags=re.ASCII).strip("-")
 
 
 def _heading(name: str, library: str, is_static: bool, needs_flag: bool) -> str:
@@ -321,10 +308,18 @@ def _scores_section(scores: Sequence[Score]) -> str:
     for score in scores:
         values = [_describe_value(metric, value) for metric, value in score.values.items()]
         rows.append((score_label(score, scores), ", ".join(values)))
-    # Scores of several tasks may share a signature.
-    signatures = dict.fromkeys(f"    {single_line(score.signature)}" for score in scores)
+    # Without the checksums of their texts, the scores of a protocol share few signatures.
+    signatures: dict[str, None] = {}
+    for score in scores:
+        settings = {name: value for name, value in score.settings.items() if name != "text"}
+        signature = replace(score, settings=settings).signature
+        signatures.setdefault(f"    {single_line(signature)}")
     lines = "\n".join(signatures)
-    return "## Scores\n\n" + _table(("", "percent"), rows) + f"\nSignatures:\n\n{lines}\n"
+    table = _table(("", "percent"), rows)
+    return (
+        f"## Scores\n\n{table}\nSignatures; those with the checksums of the texts are in "
+        f"{SCORES_FILE}:\n\n{lines}\n"
+    )
 
 
 def _describe_value(metric: str, value: float) -> str:

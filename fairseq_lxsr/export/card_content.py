@@ -18,6 +18,8 @@ from fairseq_lxsr.files.records import parse_json, sealed
 from fairseq_lxsr.files.write import atomic_write
 from fairseq_lxsr.options import check_fields
 
+# Decimals of stored scores.
+DECIMALS = 4
 # Required content of a sources file, for error messages.
 SOURCES_FORMAT = 'expected {"note": TEXT, "sources": [{"name": ...}, ...]}'
 
@@ -196,7 +198,8 @@ class CardContent:
         """Write scores.json into a model folder."""
         scores = []
         for score in self.scores:
-            record = replace(score, outcomes={}, curve={}).as_dict()
+            values = {name: round(value, DECIMALS) for name, value in score.values.items()}
+            record = replace(score, values=values, outcomes={}, curve={}).as_dict()
             # The signature repeats the settings.
             del record["signature"]
             scores.append(record)

@@ -16,8 +16,8 @@ from fairseq_lxsr.vectors.rows import unit_rows
 class MtebEncoder:
     """An encoder for mteb, which implements its `EncoderProtocol`.
 
-    Use it for mteb tasks that `lxsr eval` does not support; `lxsr eval` also writes its own scores
-    in mteb's formats. mteb itself is imported only for the description of the model.
+    Use it for mteb tasks that `lxsr eval` does not support. mteb itself is imported only for the
+    description of the model.
 
         mteb.evaluate(MtebEncoder.from_pretrained("model"), mteb.get_tasks(["Tatoeba"]))
 

@@ -110,6 +110,10 @@ def mix(first: Target, second: Target, overlap: str = "sum") -> Target:
 def merge_duplicates(ids: Tensor, weights: Tensor) -> Target:
     """Merge duplicate ids in each row by summing their weights.
 
+    Args:
+        ids: ids of the entries [R, K].
+        weights: their weights [R, K].
+
     Returns:
         Ids, sorted in each row, and weights, both [R, K]. The first of several equal ids receives
         their total weight, and the rest receive weight 0.

@@ -73,6 +73,13 @@ def hit_fields(hit: Hit, has_ids: bool = False) -> dict[str, Any]:
     """Return the fields of a hit for JSON, with one-based line numbers.
 
     The field `match` is only present for passages.
+
+    Args:
+        hit: the hit.
+        has_ids: whether to include the id.
+
+    Returns:
+        The fields by name.
     """
     fields: dict[str, Any] = {"score": hit.score}
     if has_ids:
@@ -230,6 +237,12 @@ class CorpusIndex:
     def load(cls, folder: str | Path) -> "CorpusIndex":
         """Load an index folder.
 
+        Args:
+            folder: index folder, written by `build` or `lxsr index`.
+
+        Returns:
+            The index, open.
+
         Raises:
             InputError: if a file is missing, changed or of another format.
         """
@@ -379,6 +392,9 @@ class CorpusIndex:
     def is_current(self) -> bool:
         """Return whether the index on disk is still the one that was opened.
 
+        Returns:
+            False if another process has edited or rebuilt the index.
+
         Raises:
             InputError: if the folder is no longer an index.
         """
@@ -418,6 +434,9 @@ class CorpusIndex:
 
         Truncated or rounded vectors can be compared with embeddings of their model, because a
         search truncates its queries in the same way.
+
+        Args:
+            encoder: encoder of the queries.
 
         Raises:
             InputError: if the models differ and none is the teacher of the other.
@@ -590,6 +609,9 @@ class CorpusIndex:
         Args:
             where: ids or a function; see `search`.
             name: name of this argument for messages.
+
+        Returns:
+            The mask.
 
         Raises:
             InputError: if `where` is a single string, or contains an invalid id.

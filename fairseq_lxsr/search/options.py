@@ -28,6 +28,13 @@ def score_name(depth: int, weight: float = MAX_SIM_WEIGHT) -> str:
     """Return the name of a score, for example `cosine+1*ordered-maxsim-of-10`.
 
     It is part of signatures, and of the settings of resumable work.
+
+    Args:
+        depth: number of candidates that are rescored.
+        weight: weight of MaxSim.
+
+    Returns:
+        The name.
     """
     return f"cosine+{weight:g}*ordered-maxsim-of-{depth}"
 
@@ -88,6 +95,9 @@ class IndexOptions:
 
         Args:
             model: fingerprint of the model.
+
+        Returns:
+            The settings.
         """
         from fairseq_lxsr.search.index_config import IndexSettings
 

@@ -58,6 +58,13 @@ class PairEncoder:
         """Embed sentences of one side (0 or 1), and return unit vectors [n, D].
 
         A sentence without known word pieces gives zeros.
+
+        Args:
+            sentences: n sentences.
+            side: 0 for source, 1 for target.
+
+        Returns:
+            Unit vectors, float32 [n, D].
         """
         text = Text(sentences, self.languages[side])
         rows = np.asarray(self.encoder.embed(text), dtype=np.float32)
@@ -224,7 +231,12 @@ class DistinctVectors:
         self._vectors: FloatArray | None = None
 
     def add(self, sentences: list[str], embed: Callable[[list[str]], FloatArray]) -> None:
-        """Embed and store the sentences that are not stored yet."""
+        """Embed and store the sentences that are not stored yet.
+
+        Args:
+            sentences: sentences, which may repeat.
+            embed: embeds n sentences as [n, D].
+        """
         new: dict[bytes, str] = {}
         for sentence in sentences:
             key = _key(sentence)
@@ -250,11 +262,26 @@ class DistinctVectors:
         return self._vectors
 
     def rows_of(self, sentences: list[str]) -> np.ndarray:
-        """Return the row index of each sentence."""
+        """Return the row index of each sentence.
+
+        Args:
+            sentences: N sentences that were added.
+
+        Returns:
+            Row indices [N].
+        """
         return np.array([self.numbers[_key(sentence)] for sentence in sentences])
 
     def means(self, candidates: "DistinctVectors", k: int) -> FloatArray:
-        """Compute the mean cosine [N] of each sentence to its k neighbours on the other side."""
+        """Compute the mean cosine [N] of each sentence to its k neighbours on the other side.
+
+        Args:
+            candidates: the sentences of the other side.
+            k: number of neighbours.
+
+        Returns:
+            Mean cosines, float32 [N].
+        """
         means = np.empty(len(self.vectors), np.float32)
         for start in range(0, len(means), SEARCH_ROWS):
             block = self.vectors[start : start + SEARCH_ROWS]

@@ -134,7 +134,14 @@ class PassageRanker:
         return self._encoder.split(texts)
 
     def split_queries(self, queries: Sequence[str]) -> list[IntArray]:
-        """Return the dictionary ids of the word pieces of each query [N]."""
+        """Return the dictionary ids of the word pieces of each query [N].
+
+        Args:
+            queries: N queries.
+
+        Returns:
+            N arrays of ids, int64 [number of pieces].
+        """
         ids, lengths = self.split(queries)
         return np.split(ids, lengths.cumsum())[:-1]
 
@@ -143,6 +150,9 @@ class PassageRanker:
 
         Args:
             windows: sentences of each window [W].
+
+        Returns:
+            The word pieces of W windows.
         """
         # A window without sentences is one without pieces.
         windows = [window or [""] for window in windows]
@@ -303,7 +313,14 @@ class PassageRanker:
 
 
 def find_passage_ranker(encoder: Any) -> PassageRanker | None:
-    """Return a ranker that uses an encoder, or None if it has no word piece vectors."""
+    """Return a ranker that uses an encoder, or None if it has no word piece vectors.
+
+    Args:
+        encoder: a `SentenceEncoder`, or an encoder from `embeddings.load`.
+
+    Returns:
+        The ranker, or None.
+    """
     if isinstance(encoder, SentenceEncoder):
         encoder = ModelFolder(encoder)
     try:

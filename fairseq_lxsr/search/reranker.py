@@ -31,6 +31,9 @@ def piece_encoder(encoder: Any, feature: str) -> Any:
         encoder: an encoder from `embeddings.load`; only model folders have a table of pieces.
         feature: feature that requires the table, for the message.
 
+    Returns:
+        The `SentenceEncoder`.
+
     Raises:
         InputError: if the model has no word piece vectors.
     """
@@ -85,6 +88,9 @@ class Reranker:
         """Check that at least as many candidates are scored as are returned.
 
         Otherwise scores and cosines would be mixed in the ranking.
+
+        Args:
+            k: number of sentences to return.
         """
         if self.depth < k:
             raise InputError(
@@ -157,5 +163,13 @@ class Reranker:
 
 
 def find_reranker(encoder: Encoder, options: RerankOption) -> Reranker | None:
-    """Return the requested reranker, or None without --rerank."""
+    """Return the requested reranker, or None without --rerank.
+
+    Args:
+        encoder: encoder of the sentences.
+        options: the value of --rerank.
+
+    Returns:
+        The reranker, or None.
+    """
     return Reranker(encoder, options.rerank) if options.rerank else None

@@ -302,6 +302,13 @@ def test_options_that_do_not_fit_a_memory_are_refused(folder, memory, options, f
     assert not (folder / "x.tmx").exists()
 
 
+def test_the_time_left_of_a_memory_is_shown(folder, memory, monkeypatch):
+    monkeypatch.setattr("fairseq_lxsr.files.progress.can_overwrite", lambda: True)
+    done = score(folder, "--input", "m.tmx", "--lang-pair", "en-fr", folder=folder)
+    assert f"/{memory.count('<tu>')} [" in done.stderr
+    assert re.search(rf"score: 100%\|.{{10}}\| {len(PAIRS)}/{len(PAIRS)} ", done.stderr)
+
+
 def test_the_progress_of_each_step_is_shown_on_a_terminal(folder, monkeypatch):
     monkeypatch.setattr("fairseq_lxsr.files.progress.can_overwrite", lambda: True)
     messages = score(folder, "--input", "pairs.tsv", "--columns", "2,3").stderr
@@ -313,6 +320,9 @@ def test_the_progress_of_each_step_is_shown_on_a_terminal(folder, monkeypatch):
         assert f"{step}: 100%|" in messages
     # Within a step, since its blocks take long.
     assert "search:   0%|" in messages
+
+    approximate = (*mine, "--output", "more.tsv", "--kind", "int8")
+    assert "search:   0%|" in lxsr_here(*approximate, folder=folder).stderr
 
     index = ("index", "--model", "model", "--input", "s.en", "--output", "shown")
     assert "index: 100%|" in lxsr_here(*index, folder=folder).stderr

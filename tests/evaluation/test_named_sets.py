@@ -15,45 +15,54 @@ from fairseq_lxsr.evaluation.score import read_scores
 MODEL = GOLDEN / "compatibility" / "best.model"
 
 
+EVERY = {**datasets(), **datasets("sts"), **datasets("passages")}
+
+
 def test_the_rows_of_the_registry_are_valid():
-    for name, dataset in datasets().items():
+    for name, dataset in EVERY.items():
         with case(name):
-            assert len(set(dataset.codes)) == len(dataset.codes)
-            assert set(dataset.short.values()) | set(dataset.files) <= set(dataset.codes)
-            assert all(len(short) == 2 for short in dataset.short)
-            assert dataset.about
-            assert dataset.licence
-            assert dataset.url.startswith("https://")
-            for template in filter(None, (dataset.file, dataset.error_types, dataset.augmented)):
-                assert "{code}" in template
-                assert ".." not in template
-            assert dataset.code("en").startswith("eng")
+            check_row(dataset)
+
+
+def check_row(dataset):
+    assert len(set(dataset.codes)) == len(dataset.codes)
+    assert set(dataset.files) <= set(dataset.codes)
+    assert all((dataset.about, dataset.licence, dataset.url.startswith("https://")))
+    for template in filter(None, (dataset.file, dataset.error_types, dataset.augmented)):
+        assert "{code}" in template
+        assert ".." not in template
+    assert dataset.code("en") in ("en", "eng", "eng_Latn")
+    assert not dataset.mteb or set(dataset.mteb) == {"task", "type", "path", "split"}
+
+
+CODES = {
+    "flores200-dev": {"fr": "fra_Latn"},
+    "flores200-devtest": {
+        "fra": "fra_Latn",
+        "zho_Hant": "zho_Hant",
+        "lv": "lvs_Latn",
+        "zho": "zho_Hans",
+        "ar": "arb_Arab",
+    },
+    "tatoeba-v1": {"de": "deu", "zh": "cmn", "fa": "pes", "lv": "lvs", "nb": "nob"},
+    "xquad": {"zho": "zh", "eng": "en"},
+    "ntrex128": {"en": "eng", "fra": "fra", "fra_CA": "fra-CA", "zh": "zho-CN", "sr": "srp-Cyrl"},
+}
 
 
 def test_a_language_is_named_by_two_or_three_letters_or_by_the_code_of_the_files():
-    for name, language, code in (
-        ("flores200-dev", "fr", "fra_Latn"),
-        ("flores200-devtest", "fra", "fra_Latn"),
-        ("flores200-devtest", "zho_Hant", "zho_Hant"),
-        ("flores200-devtest", "ar", "arb_Arab"),
-        ("flores200-devtest", "lv", "lvs_Latn"),
-        ("ntrex128", "en", "eng"),
-        ("ntrex128", "fra", "fra"),
-        ("ntrex128", "fra_CA", "fra-CA"),
-        ("ntrex128", "zh", "zho-CN"),
-        ("ntrex128", "sr", "srp-Cyrl"),
-    ):
-        assert datasets()[name].code(language) == code
+    for name, codes in CODES.items():
+        assert {language: EVERY[name].code(language) for language in codes} == codes
 
 
 def test_unknown_and_ambiguous_languages_are_refused():
     for name, language, message in (
         ("flores200-devtest", "xx", "'xx'.*flores200-devtest"),
-        ("flores200-devtest", "zho", "'zho'.*zho_Hans or zho_Hant"),
-        ("ntrex128", "zho", "'zho'.*zho_CN or zho_TW"),
+        ("xquad", "zh_TW", "'zh_TW'.*xquad"),
+        ("stsb-multi-mt", "tr", "'tr'.*stsb-multi-mt"),
     ):
         with pytest.raises(InputError, match=message):
-            datasets()[name].code(language)
+            EVERY[name].code(language)
 
 
 def test_a_named_test_set_is_in_the_signature(tmp_path):
@@ -112,3 +121,32 @@ def test_the_changed_sentences_of_flores_are_read_from_its_folder(tmp_path):
         path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
         path.unlink()
     assert lxsr_here(*data, *dataset).stdout == done.stdout
+
+
+@pytest.mark.parametrize(("pair", "task"), [("fr-en", "fr->en"), ("eng-fra", "eng->fra")])
+def test_each_language_of_tatoeba_has_its_own_english(tmp_path, pair, task):
+    for language, count in (("fr", 20), ("de", 30)):
+        toy.write_dataset(tmp_path, datasets()["tatoeba-v1"], ("en", language), count)
+    data = ("--dataset", "tatoeba-v1", "--data", tmp_path)
+    words = ("eval", "mteb-bitext", "--model", MODEL, *data)
+    lxsr_here(*words, "--lang-pairs", pair, "--output", tmp_path / "scores.jsonl")
+    [score] = read_scores(tmp_path / "scores.jsonl")
+    assert score.task == task
+    assert score.settings["dataset"] == "tatoeba-v1"
+    assert score.settings["pairs"] == 20
+    done = lxsr_here(*words, "--lang-pairs", "fr-de", check=False)
+    refused(done, "--lang-pairs fr-de", "tatoeba-v1", "English")
+
+
+def test_rated_pairs_of_a_named_set(tmp_path):
+    (tmp_path / "data").mkdir()
+    lines = [
+        f'"{english}",{french},{number % 6}\n'
+        for number, (english, french) in enumerate(toy.sentences(30))
+    ]
+    (tmp_path / "data" / "stsb-fr-test.csv").write_text("".join(lines))
+    words = ("eval", "sts", "--model", MODEL, "--dataset", "stsb-multi-mt", "--data", tmp_path)
+    done = lxsr_here(*words, "--lang-pairs", "fr-fr")
+    assert "sts|dataset:stsb-multi-mt|metric:cosine|" in done.stdout
+    done = lxsr_here(*words, "--lang-pairs", "en-fr", check=False)
+    refused(done, "--lang-pairs en-fr", "stsb-multi-mt", "en-en")

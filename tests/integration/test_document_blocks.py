@@ -103,6 +103,7 @@ def write_downloads(folder: Path) -> None:
         documents = ["\n".join(sentences[start : start + 6]) for start in range(0, 240, 6)]
         (folder / "text" / f"novels.{language}").write_text("\n\n".join(documents) + "\n")
     toy.write(folder / "tatoeba.fra-eng", [(fr, en) for en, fr in pairs[:50]], ("fra", "eng"))
+    toy.write_dataset(folder / "LASER", datasets()["tatoeba-v1"], ("en", "fr"), 50)
     for name in ("bucc", "mldoc", "xnli"):
         shutil.copytree(ROOT / "tests" / "golden" / name, folder / name)
     for name, file in (("flores200-devtest", "flores200_dataset"), ("ntrex128", "NTREX")):
@@ -124,6 +125,8 @@ def write_downloads(folder: Path) -> None:
     (folder / "STS2017-extended").mkdir()
     rated = "".join(f"{fr}\t{en}\t{number % 6}\n" for number, (en, fr) in enumerate(pairs[:50]))
     (folder / "STS2017-extended" / "STS.fr-en.txt").write_text(rated)
+    (folder / "stsb-multi-mt" / "data").mkdir(parents=True)
+    (folder / "stsb-multi-mt" / "data" / "stsb-fr-test.csv").write_text(rated.replace("\t", ","))
 
 
 @dataclass

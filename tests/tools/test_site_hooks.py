@@ -66,8 +66,9 @@ def test_every_recipe_is_documented():
 @pytest.mark.parametrize(
     ("name", "last_line"),
     [
-        ("encoder", "0.67 El perro duerme."),
-        ("evaluation", "0.0 % of the sentences do not find their translation"),
+        ("encoder", r"0\.\d\d El perro duerme\."),
+        ("search", r"<CorpusIndex .*notes: flat index of 4 texts, with words, model \w{12}>"),
+        ("evaluation", r"0\.0 % of the sentences do not find their translation"),
         ("clients", "2 3"),
     ],
 )
@@ -79,7 +80,7 @@ def test_examples_of_the_api_run(name, last_line, capsys, monkeypatch):
     public, _ = hooks.api_pages()
     assert f"```python\n{example.strip()}\n```" in public[f"api/{name}.md"]
     exec(compile(example, name, "exec"), {})
-    assert capsys.readouterr().out.splitlines()[-1] == last_line
+    assert re.fullmatch(last_line, capsys.readouterr().out.splitlines()[-1])
 
 
 def test_the_fields_of_a_configuration_file_are_documented_with_their_meaning():

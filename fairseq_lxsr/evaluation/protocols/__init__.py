@@ -54,6 +54,13 @@ PROTOCOLS = {
 
 
 def protocol_class(name: str) -> "type[Protocol]":
-    """Import a protocol by its name, for example xsim."""
+    """Import a protocol by its name, for example xsim.
+
+    Args:
+        name: name of the protocol in `lxsr eval`.
+
+    Returns:
+        The class.
+    """
     module, class_name, _ = PROTOCOLS[name]
     return getattr(importlib.import_module(f"{__name__}.{module}"), class_name)

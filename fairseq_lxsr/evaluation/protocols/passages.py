@@ -14,14 +14,13 @@ import numpy as np
 
 from fairseq_lxsr.embeddings import Encoder, embed
 from fairseq_lxsr.errors import InputError, say
-from fairseq_lxsr.evaluation.named_sets import find_file
+from fairseq_lxsr.evaluation.named_sets import datasets, find_file
 from fairseq_lxsr.evaluation.passage_sets import (
     PassageSet,
     beir_files,
     read_codes,
     read_passage_set,
     read_xquad,
-    xquad_file,
 )
 from fairseq_lxsr.evaluation.pools import Pool, make_pool
 from fairseq_lxsr.evaluation.protocols.protocol import (
@@ -29,6 +28,7 @@ from fairseq_lxsr.evaluation.protocols.protocol import (
     Protocol,
     comma_separated,
     parse_lang_pairs,
+    with_dataset,
 )
 from fairseq_lxsr.evaluation.score import Outcomes, Score, as_units, from_hits, text_and_model
 from fairseq_lxsr.evaluation.texts import rank
@@ -188,7 +188,9 @@ class Passages(Protocol):
         metavar="FOLDER",
     )
     dataset: str | None = option(
-        "name of a public test set, whose files and languages are known", None, ("xquad",)
+        "name of a public test set, whose files and languages are known",
+        None,
+        tuple(datasets("passages")),
     )
     lang_pairs: str | None = option(
         "languages of queries and passages, for example en-de; with --dataset or {lang} also "
@@ -247,7 +249,7 @@ class Passages(Protocol):
                 # Long texts are counted for each list of scores. The metrics are in separate
                 # lists, because BM25 does not encode any text.
                 for metric in self.metric:
-                    yield self.scores(test, encoder, metric)
+                    yield with_dataset(self.scores(test, encoder, metric), self.dataset)
 
         return Plan(measure, paths)
 
@@ -276,7 +278,8 @@ class Passages(Protocol):
                     f"--dataset {self.dataset} requires --data FOLDER and --lang-pairs, and cannot "
                     "be combined with --queries, --passages and --relevant"
                 )
-            return [xquad_file(self.data, language) for language in pair]
+            test_set = datasets("passages")[self.dataset]
+            return [test_set.path(self.data, language) for language in pair]
         if self.data and not any(names):
             beir = beir_files(self.data)
             return [
@@ -306,7 +309,7 @@ class Passages(Protocol):
         if self.codes:
             return read_codes(files[0], pair)
         if self.dataset:
-            return read_xquad(str(self.data), pair)
+            return read_xquad(files[0], files[1], pair)
         return read_passage_set((files[0], files[1], files[2]), pair)
 
     def scores(self, test: PassageSet, encoder: Encoder, metric: str) -> list[Score]:
@@ -340,8 +343,7 @@ class Passages(Protocol):
         model = encoder.fingerprint
         if metric == "bm25":
             model = metric
-        settings: dict[str, Any] = {"dataset": self.dataset} if self.dataset else {}
-        settings["metric"] = PASSAGE_METRICS[metric]
+        settings: dict[str, Any] = {"metric": PASSAGE_METRICS[metric]}
         if self.codes:
             settings["made"] = "codes"
         settings |= test.settings

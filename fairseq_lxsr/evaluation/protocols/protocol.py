@@ -28,6 +28,9 @@ def comma_separated(
     Args:
         description: description of the names, used in the message, for example "languages".
         allowed: names to choose from; empty allows any.
+
+    Returns:
+        A function from text to a tuple of names.
     """
 
     def parse(text: str) -> tuple[str, ...]:
@@ -86,6 +89,9 @@ class Protocol:
     def plan(self) -> Plan:
         """Check the options and find the text, before the encoder is loaded.
 
+        Returns:
+            The plan, which measures with `on_long`.
+
         Raises:
             InputError: if options conflict, or text is missing.
         """
@@ -93,7 +99,11 @@ class Protocol:
         return replace(plan, measure=lambda encoder: self._measure(plan, encoder))
 
     def prepare(self) -> Plan:
-        """Return the plan of this protocol; `plan` then applies `on_long` to it."""
+        """Return the plan of this protocol; `plan` then applies `on_long` to it.
+
+        Returns:
+            The plan.
+        """
         raise NotImplementedError
 
     def _measure(self, plan: Plan, encoder: "Encoder") -> "Iterator[list[Score]]":
@@ -148,13 +158,20 @@ class AlignedText:
     both_directions = True
 
     def pairs(self) -> list[tuple[str, str]]:
-        """Return the language pairs, or one pair of empty names without --lang-pairs."""
+        """Return the language pairs, or one pair of empty names without --lang-pairs.
+
+        Returns:
+            Source and target language of each pair.
+        """
         if not self.lang_pairs:
             return [("", "")]
         return parse_lang_pairs(self.lang_pairs, self.both_directions)
 
     def files(self) -> list[AlignedFiles]:
         """Find the files of every pair.
+
+        Returns:
+            Languages and paths of each pair.
 
         Raises:
             InputError: if options conflict, or files are missing.
@@ -181,22 +198,17 @@ class AlignedText:
         return (*pairs[0], self.source, self.target)
 
     def _template_files(self, source: str, target: str) -> AlignedFiles:
-        pair = f"{source}-{target}"
-        return source, target, self._file(source, pair), self._file(target, pair)
-
-    def _file(self, language: str, pair: str) -> str:
         assert self.data
         if self.dataset:
-            return str(datasets()[self.dataset].path(self.data, language))
-        return str(find_file(self.data, language, pair))
-
-    def signed(self, scores: "list[Score]") -> "list[Score]":
-        """Add the name of the public test set, if any, to the signatures of scores."""
-        if not self.dataset:
-            return scores
-        return [
-            replace(score, settings={"dataset": self.dataset} | score.settings) for score in scores
-        ]
+            test_set = datasets()[self.dataset]
+            paths = [
+                test_set.path(self.data, source, target),
+                test_set.path(self.data, target, source),
+            ]
+        else:
+            pair = f"{source}-{target}"
+            paths = [find_file(self.data, language, pair) for language in (source, target)]
+        return source, target, str(paths[0]), str(paths[1])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,7 +223,7 @@ class AlignedProtocol(AlignedText, Protocol):
         def measure(encoder: "Encoder") -> "Iterator[list[Score]]":
             for source, target, source_file, target_file in files:
                 texts = read_aligned((source_file, target_file), (source, target))
-                yield self.signed(self.scores(*texts, encoder))
+                yield with_dataset(self.scores(*texts, encoder), self.dataset)
 
         paths = []
         for _, _, source_file, target_file in files:
@@ -219,7 +231,16 @@ class AlignedProtocol(AlignedText, Protocol):
         return Plan(measure, paths)
 
     def scores(self, source: "Text", target: "Text", encoder: "Encoder") -> "list[Score]":
-        """Score the encoder on one pair of aligned texts."""
+        """Score the encoder on one pair of aligned texts.
+
+        Args:
+            source: source sentences [N].
+            target: their translations [N].
+            encoder: encoder to score.
+
+        Returns:
+            The scores of the pair.
+        """
         raise NotImplementedError
 
 
@@ -254,7 +275,14 @@ class TransferProtocol(Protocol):
     )
 
     def with_user_options(self, config: "ClassifierConfig") -> "ClassifierConfig":
-        """Return the classifier settings of a protocol, with the options set by the user."""
+        """Return the classifier settings of a protocol, with the options set by the user.
+
+        Args:
+            config: settings of the protocol.
+
+        Returns:
+            The settings with the options.
+        """
         options: dict[str, Any] = {}
         for name in ("epochs", "seeds", "ties"):
             value = getattr(self, name)
@@ -268,7 +296,11 @@ class TransferProtocol(Protocol):
         return Plan(lambda encoder: [self.scores(texts, encoder)], files)
 
     def texts(self) -> dict[str, dict[str, Any]]:
-        """Read the labelled texts by language and split (train, dev, test)."""
+        """Read the labelled texts by language and split (train, dev, test).
+
+        Returns:
+            The labelled texts.
+        """
         raise NotImplementedError
 
     def scores(
@@ -283,12 +315,38 @@ class TransferProtocol(Protocol):
             texts: labelled texts by language and split.
             encoder: encoder of the texts.
             config: settings of the classifier; None uses the protocol's settings.
+
+        Returns:
+            The scores of all test languages.
         """
         raise NotImplementedError
 
 
+def with_dataset(scores: "list[Score]", dataset: str | None) -> "list[Score]":
+    """Add the name of a public test set, if any, to the signatures of scores.
+
+    Args:
+        scores: scores of one task.
+        dataset: name of the test set, or None.
+
+    Returns:
+        The scores with the name.
+    """
+    if not dataset:
+        return scores
+    return [replace(score, settings={"dataset": dataset} | score.settings) for score in scores]
+
+
 def with_long(score: "Score", long: str) -> "Score":
-    """Add the setting `long` to the signature of a score, before the text and the model."""
+    """Add the setting `long` to the signature of a score, before the text and the model.
+
+    Args:
+        score: a score.
+        long: how texts were treated that were too long, and their number.
+
+    Returns:
+        The score with the setting.
+    """
     settings = dict(score.settings)
     last = {name: settings.pop(name) for name in ("text", "model") if name in settings}
     return replace(score, settings=settings | {"long": long} | last)
@@ -300,6 +358,9 @@ def parse_lang_pairs(text: str, both_directions: bool = True) -> list[tuple[str,
     Args:
         text: language pairs, for example en-fr,en-de.
         both_directions: whether both directions are evaluated, so that en-fr,fr-en is rejected.
+
+    Returns:
+        Source and target language of each pair.
 
     Raises:
         InputError: if a pair is invalid or repeated.

@@ -16,8 +16,13 @@ from numpy.typing import NDArray
 
 from fairseq_lxsr.embeddings import Encoder, Text, embed
 from fairseq_lxsr.errors import InputError, say
-from fairseq_lxsr.evaluation.named_sets import find_file
-from fairseq_lxsr.evaluation.protocols.protocol import Plan, Protocol, parse_lang_pairs
+from fairseq_lxsr.evaluation.named_sets import datasets, find_file
+from fairseq_lxsr.evaluation.protocols.protocol import (
+    Plan,
+    Protocol,
+    parse_lang_pairs,
+    with_dataset,
+)
 from fairseq_lxsr.evaluation.score import Outcomes, Score, from_hits, text_and_model
 from fairseq_lxsr.evaluation.texts import check_pair
 from fairseq_lxsr.files.lines import is_blank, read_lines
@@ -253,9 +258,13 @@ class Similarity(Protocol):
     """Correlations on files of rated pairs."""
 
     data: str = option(
-        "files, for example sts17/{pair}; {pair} is filled in, and .tsv and .gz may be missing",
+        "files, for example sts17/{pair}; {pair} is filled in, and .tsv and .gz may be missing; "
+        "with --dataset: folder of the test set",
         allowed=FILE_NAME,
         metavar="TEMPLATE",
+    )
+    dataset: str | None = option(
+        "name of a public test set, whose files are known", None, tuple(datasets("sts"))
     )
     lang_pairs: str = option("language pairs, for example en-de,fr-en,en-en", metavar="PAIRS")
     columns: tuple[int, ...] = option(
@@ -267,8 +276,23 @@ class Similarity(Protocol):
 
     def prepare(self) -> Plan:
         pairs = parse_lang_pairs(self.lang_pairs, both_directions=False)
-        files = [find_file(self.data, pair="-".join(pair)) for pair in pairs]
+        files = [self._file(*pair) for pair in pairs]
         rated = [
             read_rated(file, pair, self.columns) for file, pair in zip(files, pairs, strict=True)
         ]
-        return Plan(lambda encoder: ([score_rated(pairs, encoder)] for pairs in rated), files)
+
+        def measure(encoder: Encoder) -> Iterator[list[Score]]:
+            for pairs in rated:
+                yield with_dataset([score_rated(pairs, encoder)], self.dataset)
+
+        return Plan(measure, files)
+
+    def _file(self, first: str, second: str) -> Path:
+        if not self.dataset:
+            return find_file(self.data, pair=f"{first}-{second}")
+        if first != second:
+            raise InputError(
+                f"--lang-pairs {first}-{second}: {self.dataset} has both sentences of a pair in "
+                f"the same language; expected for example {first}-{first}"
+            )
+        return datasets("sts")[self.dataset].path(self.data, first)

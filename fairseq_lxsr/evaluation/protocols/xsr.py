@@ -14,7 +14,13 @@ import numpy as np
 
 from fairseq_lxsr.embeddings import Encoder, Text, embed
 from fairseq_lxsr.errors import InputError, say
-from fairseq_lxsr.evaluation.protocols.protocol import AlignedText, Plan, Protocol, comma_separated
+from fairseq_lxsr.evaluation.protocols.protocol import (
+    AlignedText,
+    Plan,
+    Protocol,
+    comma_separated,
+    with_dataset,
+)
 from fairseq_lxsr.evaluation.score import Outcomes, Score, from_hits, text_and_model
 from fairseq_lxsr.evaluation.texts import TextReranker, directions, precision_outcomes, rank
 from fairseq_lxsr.files.lines import read_parallel
@@ -175,7 +181,7 @@ class SentenceRetrieval(RerankOption, AlignedText, Protocol):
                     self.lowercase,
                 )
                 _report_dropped(texts)
-                yield self.signed(self.scores(texts, encoder))
+                yield with_dataset(self.scores(texts, encoder), self.dataset)
 
         paths = []
         for _, _, source_file, target_file in files:

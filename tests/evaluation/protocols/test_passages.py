@@ -66,6 +66,13 @@ def write_xquad(folder, language: str, contexts, order=(0, 1)) -> None:
     (folder / f"xquad.{language}.json").write_text(json.dumps(content, indent=1))
 
 
+def xquad(folder, query_language, passage_language):
+    """Read the test set that `write_xquad` wrote."""
+    languages = (query_language, passage_language)
+    questions, paragraphs = (folder / f"xquad.{language}.json" for language in languages)
+    return read_xquad(questions, paragraphs, languages)
+
+
 def test_measures_of_ten_ranked_passages():
     """Query 1 has one of its two relevant passages at rank 2, query 2 none among the ten."""
     retrieved = np.array([[5, 3, 4, *range(10, 17)], [*range(7), -1, -1, -1]])
@@ -209,11 +216,11 @@ def test_a_query_may_have_the_identifier_of_its_passage_in_tables(files, tmp_pat
 def test_xquad_is_read_within_and_across_languages(tmp_path):
     write_xquad(tmp_path, "en", ["a dog", "a  cat"])
     write_xquad(tmp_path, "de", ["ein Hund", "eine Katze"], order=(1, 0))
-    test = read_xquad(str(tmp_path), ("en", "de"))
+    test = xquad(tmp_path, "en", "de")
     assert test.queries.lines == ["en question 0", "en question 1"]
     assert test.passages.lines == ["eine Katze", "ein Hund"]
     assert test.relevant == [{1: 1.0}, {0: 1.0}]
-    assert read_xquad(str(tmp_path), ("en", "en")).passages.lines == ["a dog", "a cat"]
+    assert xquad(tmp_path, "en", "en").passages.lines == ["a dog", "a cat"]
 
 
 # -- collections of several languages
@@ -316,7 +323,7 @@ def test_languages_of_a_pool_have_the_same_identifiers(tmp_path, topics):
 def test_xquad_in_a_pool(tmp_path):
     write_xquad(tmp_path, "en", ["a dog", "a cat"])
     write_xquad(tmp_path, "de", ["ein Hund", "eine Katze"], order=(1, 0))
-    sets = [read_xquad(str(tmp_path), (language, language)) for language in ("en", "de")]
+    sets = [xquad(tmp_path, language, language) for language in ("en", "de")]
     pool = make_pool(sets, "all", seed=1)
     assert pool.passages.lines == ["a dog", "a cat", "ein Hund", "eine Katze"]
     assert pool.relevant == [{0: 1.0}, {1: 1.0}]
@@ -391,7 +398,7 @@ def test_invalid_xquad_is_refused(tmp_path):
     for content in ("[]", '{"data": 3}', '{"data": [{"paragraphs": [{}]}]}', "x"):
         (tmp_path / "xquad.en.json").write_text(content)
         with case(content), pytest.raises(InputError, match=r"xquad\.en\.json"):
-            read_xquad(str(tmp_path), ("en", "en"))
+            xquad(tmp_path, "en", "en")
 
 
 def test_missing_and_contradictory_options_are_refused(files, tmp_path):

@@ -137,7 +137,7 @@ def test_a_step_on_a_gpu_with_graphs_is_a_step_on_a_cpu(layers, monkeypatch):
         parts = [Masking("one", VOCABULARY)]
         data = SentencePairDataset(text, parts, pad_multiple=pad_multiple, **options)
         batch = data.collater([data[row] for row in range(8)])
-        results += of_batches(model, make_criterion(), [batch])
+        results.append(step(model, make_criterion(), batch))
     (loss, *_, gradients), (loss_on_gpu, *_, gradients_on_gpu) = results
     torch.testing.assert_close(loss_on_gpu, loss)
     # The losses of a batch are summed up, so that gradients are about 10.
