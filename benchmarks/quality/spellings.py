@@ -6,7 +6,7 @@ python -m benchmarks.quality.spellings --data DIR --model lxsr-static \
 DIR has eval/ with the files of `quality.pretrained`. A spelling changes some sentences of a set.
 These sentences, as they are and as they are spelled, search among all translations, and the
 translations search them among all sentences. P@1 is the mean of both directions, in percent.
-Romanised text needs `pip install anyascii`.
+The table of docs/preparing.md is written, too. Romanised text needs `pip install anyascii`.
 """
 
 import random
@@ -28,6 +28,12 @@ from benchmarks.script import command_line, write_results
 from fairseq_lxsr import SentenceEncoder
 
 Change = Callable[[str], str]
+PAGE = Path(__file__).parents[2] / "docs" / "preparing.md"
+# The table of the page stands between these comments.
+BEGIN = "<!-- spellings: python -m benchmarks.quality.spellings writes this table -->\n"
+END = "<!-- end of spellings -->"
+# Spellings whose sentences are read as those of the usual spelling are one row of the table.
+SAME = "mark-up; other letters, digits, capitals and signs"
 # A set in which a spelling changes fewer sentences says little.
 LEAST_SENTENCES = 20
 VIETNAMESE_TONES = "\u0300\u0301\u0303\u0309\u0323"
@@ -276,6 +282,39 @@ def precision(vectors: np.ndarray, translations: np.ndarray, rows: list[int]) ->
     return round(fmean(directions), 2)
 
 
+def table(rows: Sequence[dict]) -> str:
+    """Return a table of the means of P@1 over the sets of each spelling.
+
+    The spellings that change no result are one row.
+    """
+    groups: dict[str, list[dict]] = {}
+    for row in rows:
+        groups.setdefault(row["spelling"], []).append(row)
+    same: list[dict] = []
+    lines = ["| text | languages | sets | P@1 of the usual text | P@1 |", "|---|---|---|---|---|"]
+    for name, group in groups.items():
+        if all(row["plain"] == row["spelled"] for row in group):
+            same += group
+        else:
+            lines.append(table_row(name, group))
+    lines.append(table_row(SAME, same))
+    return "\n".join(lines) + "\n"
+
+
+def table_row(name: str, rows: Sequence[dict]) -> str:
+    """Return a row of the table."""
+    languages = {row["language"]: None for row in rows}
+    means = [f"{fmean(row[key] for row in rows):.1f}" for key in ("plain", "spelled")]
+    return f"| {name} | {', '.join(languages)} | {len(rows)} | {' | '.join(means)} |"
+
+
+def write_page(rows: Sequence[dict]) -> None:
+    """Write the table into the page, between its comments."""
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    after = rest.partition(END)[2]
+    PAGE.write_text(f"{before}{BEGIN}\n{table(rows)}\n{END}{after}", encoding="utf-8")
+
+
 def main() -> None:
     parser = command_line(__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder with eval/")
@@ -291,6 +330,7 @@ def main() -> None:
             rows.append(row)
     results = {"model": args.model, "fingerprint": encoder.fingerprint, "machine": machine()}
     write_results(args.output, results | {"P@1": rows})
+    write_page(rows)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,9 @@ losses are added for each language:
    marks at the start, and their cross-entropy among the sentences of the batch,
 3. the cross-entropy of translations among the sentences of the batch, in both directions.
 
-Only the vectors of pieces in the batch change, by Adam with one second moment for each vector.
+Only the vectors of pieces in the batch change, by Adam with one second moment for each vector. At
+the end, a vector moves by half of its change, and by more if its piece occurs mostly in text
+without marks.
 """
 
 import argparse
@@ -52,6 +54,11 @@ UNMARKED_WEIGHT = 2.0
 UNMARKED_CONTRAST_WEIGHT = 0.2
 WARMUP_UPDATES = 20
 FIRST_MOMENT = 0.9
+# Weight of English, which is one side of all pairs, in counts of pieces.
+ENGLISH_WEIGHT = 0.3
+# Part of a change that remains; it grows to 1 from this share of text without marks on.
+LEAST_PART = 0.5
+LEAST_SHARE = 0.6
 SECOND_MOMENT = 0.98
 
 
@@ -251,6 +258,37 @@ def draw(
     return batches
 
 
+def unmarked_share(texts: Mapping[str, Text], count: int) -> np.ndarray:
+    """Return the share of text without marks in the occurrences of each piece [V].
+
+    The frequencies of all languages are added. A piece that does not occur has the share 0.5.
+
+    Args:
+        texts: the text of each language.
+        count: number of pieces.
+    """
+
+    def frequencies(sentences: Sentences) -> np.ndarray:
+        return np.bincount(sentences.pieces, minlength=count) / max(len(sentences.pieces), 1)
+
+    plain = np.zeros(count)
+    unmarked = np.zeros(count)
+    for text in texts.values():
+        plain += frequencies(text.sentences) + ENGLISH_WEIGHT * frequencies(text.english)
+        for sentences in text.unmarked[:1]:
+            unmarked += frequencies(sentences)
+    total = plain + unmarked
+    share = np.full(count, 0.5)
+    np.divide(unmarked, total, out=share, where=total > 0)
+    return share
+
+
+def remaining_part(share: np.ndarray) -> np.ndarray:
+    """Return which part of its change each vector keeps [V, 1], given the shares [V]."""
+    excess = np.clip((share - LEAST_SHARE) / (1 - LEAST_SHARE), 0, 1)
+    return np.asarray(LEAST_PART + (1 - LEAST_PART) * excess, dtype=np.float32)[:, None]
+
+
 def refine(args: argparse.Namespace) -> None:
     """Write the trained model."""
     model = find_model(args.model)
@@ -274,8 +312,11 @@ def refine(args: argparse.Namespace) -> None:
         if number % 100 == 0:
             print(f"update {number:,} of {args.updates:,}: loss {total / 100:.3f}", flush=True)
             total = 0.0
+    start = encoder.table.astype(np.float32)
+    part = remaining_part(unmarked_share(texts, len(start)))
+    table = start + part * (training.table - start)
     texts_of_model = text_files(model, encoder.tokenizer)
-    write_table(encoder, training.table, list(texts_of_model), args.output, "float32")
+    write_table(encoder, table, list(texts_of_model), args.output, "float32")
 
 
 def main() -> None:

@@ -137,6 +137,19 @@ def test_an_embedding_in_training_is_that_of_the_encoder(unmarked):
     np.testing.assert_allclose(vectors, expected, atol=1e-6)
 
 
+def test_a_vector_keeps_more_of_its_change_if_its_piece_is_in_text_without_marks(unmarked, text):
+    script = load_script(SCRIPTS / "refine.py")
+    texts = {"fr": script.read_text(unmarked, {"web": str(text / "web.en-fr")}, "en-fr", set())}
+    share = script.unmarked_share(texts, len(unmarked.table))
+    without_marks = unmarked.tokenizer.encode(["cafe"])[0]
+    english = unmarked.tokenizer.encode(["coffee"])[0]
+    assert share[without_marks].tolist() == [1]
+    assert share[english].max() < script.LEAST_SHARE
+    part = script.remaining_part(share)
+    assert part[without_marks].tolist() == [[1]]
+    assert part[english].tolist() == [[script.LEAST_PART]] * len(english)
+
+
 def test_evaluation_sentences_are_left_out_of_the_text(unmarked, text):
     script = load_script(SCRIPTS / "refine.py")
     prefixes = {"web": str(text / "web.en-fr")}
