@@ -164,10 +164,25 @@ def test_cosines_that_are_at_hand_change_nothing(hard):
         loss = alignment_loss(u, v, **options, **more)
         values.append([loss, *torch.autograd.grad(loss, (u, v, own) if hard else (u, v))])
     torch.testing.assert_close(*values)
-    other = alignment_loss(u, v, **options, cosines=-cosine_similarities(u, v))
+    cosines = cosine_similarities(u, v)
+    opposite = cosines._replace(values=-cosines.values)
+    other = alignment_loss(u, v, **options, cosines=opposite)
     assert (other - values[0][0]).abs() > 0.1
     # not of the inner product
     assert alignment_loss(u, v, cosines=cosine_similarities(u, v)) == alignment_loss(u, v)
+
+
+def test_unit_vectors_and_their_gradient_are_those_of_torch():
+    x = torch.randn(5, 8, dtype=torch.double)
+    x[1] = 0
+    x[2] *= 1e6
+    x.requires_grad_()
+    weights = torch.randn_like(x)
+
+    units = cosine_similarities(x, x).u
+
+    expected = F.normalize(x, dim=1)
+    assert_same_with_gradients((weights * units).sum(), (weights * expected).sum(), (x,))
 
 
 def test_accuracy_counts_nearest_neighbours_by_cosine():
@@ -175,7 +190,7 @@ def test_accuracy_counts_nearest_neighbours_by_cosine():
     # differs in row 2
     u = torch.tensor([[1.0, 0.1, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
     v = torch.tensor([[1.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 9.0]])
-    assert in_batch_accuracy(cosine_similarities(u, v)).tolist() == [2.0, 2.0]
+    assert in_batch_accuracy(cosine_similarities(u, v).values).tolist() == [2.0, 2.0]
     # target 0 is nearer to source 1 than to source 0; no other sentence is
     assert in_batch_accuracy(torch.tensor([[-0.5, -0.9], [-0.2, -0.1]])).tolist() == [2.0, 1.0]
     assert in_batch_accuracy(torch.tensor([[0.5, 0.5], [0.0, 1.0]])).tolist() == [1.0, 2.0]

@@ -111,9 +111,9 @@ def test_gated_layer_equals_its_formula(tokens):
 
 
 def makes_states(operations):
-    """Whether anything had a row for each piece, [..., T, 16]."""
+    """Whether anything had a row for each piece, [B, T, 16], not only for each sum, [B, 3, 16]."""
     return any(
-        shape and len(shape) == 3 and shape[-1] == 16 and shape[0] > 3
+        shape and len(shape) == 3 and shape[-1] == 16 and min(shape[:2]) > 3
         for _, shape in operations.calls
     )
 

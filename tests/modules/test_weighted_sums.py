@@ -11,15 +11,20 @@ PADDING = 1
 @pytest.mark.parametrize(
     "tokens", [[[2, 3, 2, 5], [4, 1, 1, 1], [1, 1, 1, 1]], [[1, 1]], [[5], [5], [0]]], ids=str
 )
-@pytest.mark.parametrize("weightings", [1, 3])
-def test_sums_and_gradient_are_those_of_a_product(tokens, weightings):
+@pytest.mark.parametrize("num_orders", [0, 1, 3])
+def test_embeddings_and_gradients_are_those_of_a_product(tokens, num_orders):
     torch.manual_seed(0)
     tokens, table = torch.tensor(tokens), torch.randn(6, 8, requires_grad=True)
-    weights = torch.randn(weightings, *tokens.shape)
-    expected = torch.einsum("krt,rtd->krd", weights * tokens.ne(PADDING), table[tokens])
-    found = WeightedBags.apply(table, tokens, weights, PADDING)
-    torch.testing.assert_close(found, expected)
-    gradient = torch.randn_like(expected).transpose(0, 1).contiguous().transpose(0, 1)
+    order = torch.randn(num_orders, 8, requires_grad=True)
+    weights = torch.randn(num_orders + 1, *tokens.shape)
+    sums = torch.einsum("krt,rtd->krd", weights * tokens.ne(PADDING), table[tokens])
+    expected = sums[0] + (order[:, None] * sums[1:]).sum(dim=0)
+
+    embeddings = WeightedBags.apply(table, order, tokens, weights, PADDING)
+
+    torch.testing.assert_close(embeddings, expected)
+    gradient = torch.randn(8, len(tokens)).T
     torch.testing.assert_close(
-        torch.autograd.grad(found, table, gradient), torch.autograd.grad(expected, table, gradient)
+        torch.autograd.grad(embeddings, (table, order), gradient),
+        torch.autograd.grad(expected, (table, order), gradient, materialize_grads=True),
     )
