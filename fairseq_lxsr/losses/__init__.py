@@ -8,6 +8,7 @@ precision, and summed over the batch; the caller divides it by B.
 
 from fairseq_lxsr.losses.alignment import (
     Candidates,
+    Cosines,
     Negatives,
     alignment_loss,
     cosine_similarities,
@@ -28,6 +29,7 @@ __all__ = [
     "TARGET_OVERLAPS",
     "TARGET_WEIGHTS",
     "Candidates",
+    "Cosines",
     "Negatives",
     "alignment_loss",
     "bag_of_pieces",

@@ -11,6 +11,22 @@ from fairseq_lxsr.losses.precision import in_float32
 ALIGN_SIMILARITIES = ("inner", "cosine")
 # Largest scale for which exp(scale x (cosine - 1)) never underflows to a denormal number.
 SHARED_SCALE = 40
+# Shorter vectors are not scaled to unit length; as in torch.nn.functional.normalize.
+SMALLEST_LENGTH = 1e-12
+
+
+class Cosines(NamedTuple):
+    """Cosine similarities, and the unit vectors from which they were computed.
+
+    Attributes:
+        u: [B, D] vectors of the source side, scaled to unit length.
+        v: [C, D] vectors of the target side, scaled to unit length.
+        values: [B, C] cosine similarity of every row of u with every row of v.
+    """
+
+    u: Tensor
+    v: Tensor
+    values: Tensor
 
 
 class Candidates(NamedTuple):
@@ -67,7 +83,7 @@ def alignment_loss(
     candidates: Candidates | None = None,
     same_text: Tensor | None = None,
     negatives: Negatives | None = None,
-    cosines: Tensor | None = None,
+    cosines: Cosines | None = None,
 ) -> Tensor:
     """Compute the cross-entropy of retrieving each translation among the candidates.
 
@@ -98,7 +114,7 @@ def alignment_loss(
             true translation. same_text[0] applies to candidates from v, same_text[1] to those from
             u.
         negatives: one extra negative candidate per pair.
-        cosines: [B, B] `cosine_similarities(u, v)`, if already computed.
+        cosines: `cosine_similarities(u, v)`, if already computed.
 
     Returns:
         The loss, a scalar in nats.
@@ -110,14 +126,19 @@ def alignment_loss(
         raise ValueError(f"unknown similarity {similarity!r}; choose from {ALIGN_SIMILARITIES}")
     if u.shape != v.shape:
         raise ValueError(f"u {tuple(u.shape)} and v {tuple(v.shape)} must have the same shape")
-    unit = (lambda x: F.normalize(x, dim=1)) if similarity == "cosine" else (lambda x: x)
-    u = unit(u)
-    v = unit(v)
+    unit = unit_vectors if similarity == "cosine" else (lambda x: x)
+    if similarity == "cosine" and cosines is not None:
+        u = cosines.u
+        v = cosines.v
+    else:
+        u = unit(u)
+        v = unit(v)
     # Two tensors [B]: the similarities of u and of v to the extra candidates.
     extra: list[Tensor] = []
     if negatives is not None:
+        embeddings = unit(negatives.embeddings)
         for queries, is_candidate in zip((u, v), negatives.is_candidate.unbind(dim=1), strict=True):
-            part = (queries * unit(negatives.embeddings)).sum(dim=1) * scale
+            part = (queries * embeddings).sum(dim=1) * scale
             extra.append(part.masked_fill(~is_candidate, float("-inf")))
     if (
         similarity == "cosine"
@@ -125,7 +146,7 @@ def alignment_loss(
         and same_text is None
         and scale <= SHARED_SCALE
     ):
-        return _cosine_loss(u @ v.T if cosines is None else cosines, scale, extra)
+        return _cosine_loss(u @ v.T if cosines is None else cosines.values, scale, extra)
     # [B, C]
     to_v = u @ (v if candidates is None else unit(candidates.v)).T
     to_u = to_v.T if candidates is None else v @ unit(candidates.u).T
@@ -154,14 +175,14 @@ def _cosine_loss(cosines: Tensor, scale: float, extra: list[Tensor]) -> Tensor:
             f"cosines has shape {tuple(cosines.shape)}; it must be square, with one row and one "
             "column per pair"
         )
-    partitions = _LogPartitions.apply(cosines, scale)
+    *partitions, true = _LogPartitions.apply(cosines, scale)
     if extra:
         partitions = [torch.logaddexp(*pair) for pair in zip(partitions, extra, strict=True)]
-    return sum(part.sum() for part in partitions) - 2 * scale * cosines.diagonal().sum()
+    return sum(part.sum() for part in partitions) - 2 * scale * true.sum()
 
 
 class _LogPartitions(torch.autograd.Function):
-    """Logsumexp of scale x cosines [B, B] for each row and for each column: two tensors [B].
+    """Logsumexp of scale x cosines [B, B] for each row and for each column, and the diagonal.
 
     For numerical stability, 1 is subtracted from the cosines instead of their maximum, because no
     cosine is larger. The forward and the backward pass each allocate at most one [B, B] tensor.
@@ -174,22 +195,50 @@ class _LogPartitions(torch.autograd.Function):
         columns = terms.sum(dim=0)
         ctx.save_for_backward(terms, rows, columns)
         ctx.scale = scale
-        return rows.log() + scale, columns.log() + scale
+        return rows.log() + scale, columns.log() + scale, cosines.diagonal().clone()
 
     @staticmethod
-    def backward(ctx, of_rows: Tensor, of_columns: Tensor):
+    def backward(ctx, of_rows: Tensor, of_columns: Tensor, of_diagonal: Tensor):
         """Return the gradient for the cosines: the derivative of a logsumexp is the softmax."""
         terms, rows, columns = ctx.saved_tensors
         factors = (ctx.scale * of_rows / rows)[:, None] + ctx.scale * of_columns / columns
-        return factors.mul_(terms), None
+        factors.mul_(terms).diagonal().add_(of_diagonal)
+        return factors, None
+
+
+class _UnitVectors(torch.autograd.Function):
+    """Divides vectors [B, D] by their length, like torch.nn.functional.normalize.
+
+    torch derives the gradient in eight operations on [B, D]; this one needs four.
+    """
+
+    @staticmethod
+    def forward(ctx, x: Tensor) -> Tensor:
+        lengths = torch.linalg.vector_norm(x, dim=1, keepdim=True).clamp_min_(SMALLEST_LENGTH)
+        units = x / lengths
+        ctx.save_for_backward(units, lengths)
+        return units
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, gradient: Tensor) -> Tensor:
+        """Return the gradient for x: the part of `gradient` that is orthogonal to x, over |x|."""
+        units, lengths = ctx.saved_tensors
+        along = (gradient * units).sum(dim=1, keepdim=True)
+        return torch.addcmul(gradient, units, along, value=-1).div_(lengths)
+
+
+def unit_vectors(x: Tensor) -> Tensor:
+    """Scale vectors [B, D] to unit length. Vectors of zeros remain zero."""
+    return _UnitVectors.apply(x)
 
 
 @in_float32
-def cosine_similarities(u: Tensor, v: Tensor) -> Tensor:
+def cosine_similarities(u: Tensor, v: Tensor) -> Cosines:
     """Compute the cosine similarity of every row of u with every row of v, in float32.
 
     Example:
-        >>> cosine_similarities(torch.eye(2), 3 * torch.eye(2)).tolist()
+        >>> cosine_similarities(torch.eye(2), 3 * torch.eye(2)).values.tolist()
         [[1.0, 0.0], [0.0, 1.0]]
 
     Args:
@@ -197,9 +246,11 @@ def cosine_similarities(u: Tensor, v: Tensor) -> Tensor:
         v: [C, D] vectors.
 
     Returns:
-        Cosine similarities [B, C].
+        The cosine similarities [B, C], and the unit vectors of both sides.
     """
-    return F.normalize(u, dim=1) @ F.normalize(v, dim=1).T
+    unit_u = unit_vectors(u)
+    unit_v = unit_vectors(v)
+    return Cosines(unit_u, unit_v, unit_u @ unit_v.T)
 
 
 @torch.no_grad()
@@ -207,13 +258,13 @@ def in_batch_accuracy(cosines: Tensor) -> Tensor:
     """Count the sentences whose nearest neighbour in the batch, by cosine, is their translation.
 
     Args:
-        cosines: [B, B] `cosine_similarities` of the two sides.
+        cosines: [B, B] `values` of the `cosine_similarities` of the two sides.
 
     Returns:
         Two counts, float32 [2]: source to target, and target to source. Ties are not counted.
 
     Example:
-        >>> in_batch_accuracy(cosine_similarities(torch.eye(2), torch.eye(2))).tolist()
+        >>> in_batch_accuracy(cosine_similarities(torch.eye(2), torch.eye(2)).values).tolist()
         [2.0, 2.0]
     """
     true = cosines.diagonal()

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairseq_lxsr.losses.alignment import Candidates, Negatives, alignment_loss
+from fairseq_lxsr.losses.alignment import Candidates, Cosines, Negatives, alignment_loss
 
 
 def matryoshka_alignment_loss(
@@ -16,7 +16,7 @@ def matryoshka_alignment_loss(
     *,
     candidates: Candidates | None = None,
     negatives: Negatives | None = None,
-    cosines: Tensor | None = None,
+    cosines: Cosines | None = None,
     **options: Any,
 ) -> Tensor:
     """Return the alignment loss on the first d dimensions, summed over all widths d.
@@ -40,7 +40,7 @@ def matryoshka_alignment_loss(
         widths: the widths d, each between 1 and D.
         candidates: candidates from all workers (see `alignment_loss`).
         negatives: one extra negative candidate per pair (see `alignment_loss`).
-        cosines: [B, B] precomputed cosines, used for the full width only.
+        cosines: `cosine_similarities(u, v)`, if already computed; used for the full width only.
         **options (Any): additional options of `alignment_loss`.
 
     Returns:

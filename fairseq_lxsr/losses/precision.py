@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 P = ParamSpec("P")
-Losses = TypeVar("Losses", Tensor, tuple[Tensor, Tensor])
+Losses = TypeVar("Losses", bound=Tensor | tuple[Tensor, ...])
 
 
 def in_float32(loss: Callable[P, Losses]) -> Callable[P, Losses]:

@@ -310,18 +310,22 @@ class TransformerSentenceEncoder(SentenceNetwork):
         """Return the embeddings [R, E] of ids [R, T] as weighted sums of token embeddings."""
         padding = self.config.padding_idx
         table = self.embed_tokens.weight
+        scale = self.config.embed_dim**0.5
         # [k + 1, R, T]
         weights = order_weights(tokens.ne(padding), self.config.order_coefficients).to(table.dtype)
         # All weights share one embedding lookup, because every lookup allocates a [V, D] gradient.
         if on_cpu(tokens) and table.dtype == torch.float32:
-            sums = WeightedBags.apply(table, tokens, weights, padding)
-            return self._weigh(sums) * self.config.embed_dim**0.5
+            order = table.new_empty(0, self.config.embed_dim)
+            if self.config.order_coefficients:
+                order = self.order
+            # The weights are scaled, because they are fewer than the numbers of the embeddings.
+            return WeightedBags.apply(table, order, tokens, scale * weights, padding)
         ids = tokens.repeat(len(weights), 1)
         factors = weights.flatten(0, 1)
         sums = F.embedding_bag(
             ids, table, mode="sum", per_sample_weights=factors, padding_idx=padding
         )
-        return self._weigh(sums.unflatten(0, weights.shape[:2])) * self.config.embed_dim**0.5
+        return self._weigh(sums.unflatten(0, weights.shape[:2])) * scale
 
     def _weigh(self, coefficients: Tensor) -> Tensor:
         """Return the weighted sum [B, D] of the cosine coefficients [k + 1, B, D].

@@ -6,6 +6,7 @@ The order of an epoch depends only on (seed, epoch).
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Protocol, TypedDict
 
 import numpy as np
@@ -286,9 +287,23 @@ def padded(sentences: list[np.ndarray], padding_idx: int, width: int | None = No
     lengths = np.array([len(sentence) for sentence in sentences])
     if width is None:
         width = int(lengths.max())
-    tokens = np.full((len(sentences), width), padding_idx, dtype=np.int64)
-    tokens[np.arange(tokens.shape[1]) < lengths[:, None]] = np.concatenate(sentences)
+    return padded_pieces(np.concatenate(sentences), lengths, padding_idx, width)
+
+
+def padded_pieces(ids: IntArray, lengths: IntArray, padding_idx: int, width: int) -> IntArray:
+    """Return concatenated sentences [P] of the given lengths [B] as padded ids [B, width]."""
+    tokens = np.full((len(lengths), width), padding_idx, dtype=np.int64)
+    tokens[np.arange(width) < lengths[:, None]] = ids
     return tokens
+
+
+def split_pieces(ids: IntArray, starts: IntArray) -> list[IntArray]:
+    """Split concatenated sentences [P], given the start of each [S].
+
+    This takes a quarter of the time of np.split.
+    """
+    bounds = [*starts.tolist(), len(ids)]
+    return [ids[start:end] for start, end in pairwise(bounds)]
 
 
 def to_tensors(batch: dict) -> Any:

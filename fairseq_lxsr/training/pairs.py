@@ -302,7 +302,7 @@ def read_rows(
     lengths = lengths.clip(max=longest)
     ends = lengths.cumsum()
     places = np.repeat(starts - (ends - lengths), lengths) + np.arange(ends[-1])
-    return np.split(ids[places].astype(np.int64), ends[:-1])
+    return sampling.split_pieces(ids[places].astype(np.int64), ends - lengths)
 
 
 def count_pieces(corpus: PairCorpus, num_symbols: int) -> np.ndarray:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fairseq_lxsr.text.segmentations import SPLIT_ROUNDS, merged_from
+from fairseq_lxsr.training.dataset import split_pieces
 from fairseq_lxsr.training.draws import Draw, uniform
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
@@ -76,4 +77,4 @@ class SubwordDropout:
             ids[first + 1] = halves[:, 1]
             parts = np.stack((first, first + 1), axis=1).ravel()
             new = parts[self.can_split[ids[parts]]]
-        return np.split(ids, np.searchsorted(row, np.arange(1, len(sentences))))
+        return split_pieces(ids, np.searchsorted(row, np.arange(len(sentences))))

@@ -202,10 +202,24 @@ def test_precomputed_cosines_give_the_same_loss_and_gradients(has_negatives):
 
     expected = alignment_loss(u, v, **options)
     assert_same_with_gradients(loss, expected, tensors)
-    loss_of_other_cosines = alignment_loss(u, v, **options, cosines=-cosines)
+    opposite = cosines._replace(values=-cosines.values)
+    loss_of_other_cosines = alignment_loss(u, v, **options, cosines=opposite)
     assert (loss_of_other_cosines - expected).abs() > 0.1
     # Inner products do not use them.
     assert alignment_loss(u, v, cosines=cosines) == alignment_loss(u, v)
+
+
+def test_unit_vectors_and_their_gradient_are_those_of_torch():
+    x = torch.randn(5, 8, dtype=torch.double)
+    x[1] = 0
+    x[2] *= 1e6
+    x.requires_grad_()
+    weights = torch.randn_like(x)
+
+    units = cosine_similarities(x, x).u
+
+    expected = F.normalize(x, dim=1)
+    assert_same_with_gradients((weights * units).sum(), (weights * expected).sum(), (x,))
 
 
 def test_accuracy_counts_nearest_neighbours_by_cosine():
@@ -213,7 +227,7 @@ def test_accuracy_counts_nearest_neighbours_by_cosine():
     # the lengths differ.
     u = torch.tensor([[1.0, 0.1, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
     v = torch.tensor([[1.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 9.0]])
-    assert in_batch_accuracy(cosine_similarities(u, v)).tolist() == [2.0, 2.0]
+    assert in_batch_accuracy(cosine_similarities(u, v).values).tolist() == [2.0, 2.0]
     # Target 0 is nearer to source 1 than to source 0; all others are nearest to their translation.
     assert in_batch_accuracy(torch.tensor([[-0.5, -0.9], [-0.2, -0.1]])).tolist() == [2.0, 1.0]
     assert in_batch_accuracy(torch.tensor([[0.5, 0.5], [0.0, 1.0]])).tolist() == [1.0, 2.0]

@@ -122,9 +122,9 @@ def test_a_gated_layer_equals_its_formula(tokens):
 
 
 def computes_states(operations):
-    """Whether an operation had a row for each piece, [..., T, 16]."""
+    """Whether an operation had a row for each piece, [B, T, 16], not only for each sum, [B, 3, 16]."""
     for _, shape in operations.calls:
-        if shape and len(shape) == 3 and shape[-1] == 16 and shape[0] > 3:
+        if shape and len(shape) == 3 and shape[-1] == 16 and min(shape[:2]) > 3:
             return True
     return False
 

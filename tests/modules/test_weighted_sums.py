@@ -11,16 +11,22 @@ PADDING = 1
 @pytest.mark.parametrize(
     "tokens", [[[2, 3, 2, 5], [4, 1, 1, 1], [1, 1, 1, 1]], [[1, 1]], [[5], [5], [0]]], ids=str
 )
-@pytest.mark.parametrize("weightings", [1, 3])
-def test_sums_and_gradients_equal_those_of_einsum(tokens, weightings):
+@pytest.mark.parametrize("num_orders", [0, 1, 3])
+def test_embeddings_and_gradients_equal_those_of_einsum(tokens, num_orders):
     torch.manual_seed(0)
     tokens = torch.tensor(tokens)
     table = torch.randn(6, 8, requires_grad=True)
-    weights = torch.randn(weightings, *tokens.shape)
-    expected = torch.einsum("krt,rtd->krd", weights * tokens.ne(PADDING), table[tokens])
-    sums = WeightedBags.apply(table, tokens, weights, PADDING)
-    torch.testing.assert_close(sums, expected)
+    order = torch.randn(num_orders, 8, requires_grad=True)
+    weights = torch.randn(num_orders + 1, *tokens.shape)
+    sums = torch.einsum("krt,rtd->krd", weights * tokens.ne(PADDING), table[tokens])
+    expected = sums[0] + (order[:, None] * sums[1:]).sum(dim=0)
+
+    embeddings = WeightedBags.apply(table, order, tokens, weights, PADDING)
+
+    torch.testing.assert_close(embeddings, expected)
     # A gradient that is not contiguous.
-    gradient = torch.randn_like(expected).transpose(0, 1).contiguous().transpose(0, 1)
-    table_gradient = torch.autograd.grad(sums, table, gradient)
-    torch.testing.assert_close(table_gradient, torch.autograd.grad(expected, table, gradient))
+    gradient = torch.randn(8, len(tokens)).T
+    torch.testing.assert_close(
+        torch.autograd.grad(embeddings, (table, order), gradient),
+        torch.autograd.grad(expected, (table, order), gradient, materialize_grads=True),
+    )

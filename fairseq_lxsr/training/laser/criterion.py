@@ -113,7 +113,7 @@ class XlingTranslationLoss(SummedCriterion):
             pair, negative = self.constraint(u, v)
             distance = pair + self.cfg.negative_weight * negative
             loss = TRANSLATION_WEIGHT * loss + self.cfg.constraint_weight * distance
-            forward, backward = losses.in_batch_accuracy(losses.cosine_similarities(u, v))
+            forward, backward = losses.in_batch_accuracy(losses.cosine_similarities(u, v).values)
             logged |= {
                 "pair": pair.detach(),
                 "negative": negative.detach(),

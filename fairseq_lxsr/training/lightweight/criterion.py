@@ -56,7 +56,7 @@ class XlingSentLoss(SummedCriterion):
                 weighted.append(term.weight * value)
                 logged[term.name] = value.detach()
         loss = torch.stack(weighted).sum()
-        forward, backward = losses.in_batch_accuracy(encoded["cosines"])
+        forward, backward = losses.in_batch_accuracy(encoded["cosines"].values)
         pairs = sample["nsentences"]
         counts = {"ntokens": sample["ntokens"], "nsentences": pairs, "sample_size": pairs}
         return (

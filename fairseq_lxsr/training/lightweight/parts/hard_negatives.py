@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_lxsr.training.dataset import SIDES, DrawnPairs, padded
+from fairseq_lxsr.training.dataset import SIDES, DrawnPairs, padded_pieces
 from fairseq_lxsr.training.draws import Draw, uniform
 from fairseq_lxsr.training.lightweight.parts.masking import BoolArray
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
@@ -59,34 +59,35 @@ class HardNegatives:
         )
         sides = [SIDES[side] for side in of_target.astype(int)]
         if self.kind == "swap":
-            rows = self._swap_all(pairs, sides, draws)
+            ids, lengths = self._swap_all(pairs, sides, draws)
         else:
-            rows = self._change_each(pairs, sides, draws)
-        is_changed = np.array([len(row) > 0 for row in rows])
-        padding = data.padding_idx
-        rows = [row if len(row) else np.array([padding]) for row in rows]
-        tokens = padded(rows, padding, data.padded_width(max(map(len, rows))))
+            ids, lengths = self._change_each(pairs, sides, draws)
+        is_changed = lengths > 0
+        width = data.padded_width(max(1, lengths.max()))
+        tokens = padded_pieces(ids, lengths, data.padding_idx, width)
         return tokens, np.stack((of_target & is_changed, ~of_target & is_changed), axis=1)
 
-    def _swap_all(self, pairs: DrawnPairs, sides: list[str], draws: FloatArray) -> list[IntArray]:
-        """Swap two words in each sentence. This is ten times faster than `_change_each`."""
+    def _swap_all(
+        self, pairs: DrawnPairs, sides: list[str], draws: FloatArray
+    ) -> tuple[IntArray, IntArray]:
+        """Swap two words in each sentence. This is ten times faster than `_change_each`.
+
+        Returns:
+            Concatenated ids of all altered sentences [P], and the length of each [B]. A sentence
+            that does not change, for example because the two words are equal, has length 0.
+        """
         rows = [sample[side] for sample, side in zip(pairs.samples, sides, strict=True)]
         ids = np.concatenate(rows)
         lengths = np.array([len(row) for row in rows])
-        ends = lengths.cumsum()
         places = swapped_places(self.starts_word[ids], lengths, *draws[:, 1:3].T)
         sentence = np.repeat(np.arange(len(rows)), lengths)
         is_changed = np.bincount(sentence[ids[places] != ids], minlength=len(rows)) > 0
-        swapped_rows = np.split(ids[places], ends[:-1])
-        # Empty the rows that did not change, for example because the two words are equal.
-        return [
-            row[: len(row) * changed] for row, changed in zip(swapped_rows, is_changed, strict=True)
-        ]
+        return ids[places][is_changed[sentence]], lengths * is_changed
 
     def _change_each(
         self, pairs: DrawnPairs, sides: list[str], draws: FloatArray
-    ) -> list[IntArray]:
-        """Alter one side of each pair. Rows that do not change become empty."""
+    ) -> tuple[IntArray, IntArray]:
+        """Alter one side of each pair; see `_swap_all`."""
         data = pairs.dataset
         rows = []
         for sample, side, (kind, first, second, donor) in zip(
@@ -101,7 +102,7 @@ class HardNegatives:
                 words = edit_words(words, new_words, first, second)
             row = np.concatenate([ids[:0], *words])[: data.max_positions]
             rows.append(ids[:0] if np.array_equal(row, ids) else row)
-        return rows
+        return np.concatenate(rows), np.array([len(row) for row in rows])
 
     def _split(self, ids: IntArray) -> list[IntArray]:
         """Split ids [T] into words. Pieces before the first word start belong to the first word."""

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NotRequired, TypedDict
 from fairseq.tasks import TASK_REGISTRY
 from torch import Tensor, nn
 
+from fairseq_lxsr.losses import Cosines
 from fairseq_lxsr.modules import TransformerConfig
 from fairseq_lxsr.training.dataset import Batch, Part
 from fairseq_lxsr.training.lightweight.parts.masking import MaskingVocabulary
@@ -26,8 +27,8 @@ class Encoded(TypedDict):
     states: dict[str, Tensor]
     # Outputs of the heads, by term name.
     outputs: dict[str, Tensor]
-    # Cosine similarities [B, B] between sources and targets, in float32; set by the criterion.
-    cosines: NotRequired[Tensor]
+    # Cosine similarities between sources and targets, in float32; set by the criterion.
+    cosines: NotRequired[Cosines]
 
 
 @dataclass(frozen=True)
