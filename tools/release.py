@@ -28,9 +28,10 @@ ROOT = Path(__file__).parent.parent
 PLACEHOLDER = "repository.invalid"
 RELEASE = re.compile(r"^## \[(?P<version>\d[^\]]*)\] - (?P<date>\d{4}-\d\d-\d\d)$", re.M)
 UNRELEASED = re.compile(r"^## \[Unreleased\]\n(?P<entries>.*?)^## ", re.M | re.S)
-# An image of a container, and its digest if there is one.
+# An image of a container, and its digest if there is one. A repeated digit stands for a digest.
 IMAGE = re.compile(
-    r"^ *(?:ARG BASE=|FROM |image: )(?P<image>[\w./-]*[/:][\w./:-]+)(?P<digest>@sha256:\w{64})?",
+    r"^ *(?:(?:ARG BASE=|FROM )(?P<base>[\w./:-]+)|image: (?P<service>[\w./-]*[/:][\w./:-]+))"
+    r"(?P<digest>@sha256:(?!(.)\4{63})[0-9a-f]{64}\b)?",
     re.M,
 )
 # A link to a file of the repository, which an index cannot follow.
@@ -121,11 +122,11 @@ def final_problems(root: Path) -> list[str]:
             )
     for path in sorted((root / "containers").iterdir()):
         for match in IMAGE.finditer(path.read_text(encoding="utf-8")):
+            image = match["base"] or match["service"]
             if not match["digest"]:
                 problems.append(
-                    f"containers/{path.name}: {match['image']} has no digest; expected "
-                    f"{match['image']}@sha256:HEX, as `docker buildx imagetools inspect "
-                    f"{match['image']}` prints it"
+                    f"containers/{path.name}: {image} has no digest; expected {image}@sha256:HEX, "
+                    f"as `docker buildx imagetools inspect {image}` prints it"
                 )
     unreleased = UNRELEASED.search(read(root, "CHANGELOG.md"))
     if unreleased and unreleased["entries"].strip():

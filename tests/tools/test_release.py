@@ -13,7 +13,7 @@ from conftest import ROOT, load_script
 
 release = load_script(ROOT / "tools" / "release.py")
 FILES = ("CHANGELOG.md", "CITATION.cff", "pyproject.toml", "fairseq_lxsr/__init__.py")
-DIGEST = f"@sha256:{'0' * 64}"
+DIGEST = f"@sha256:{'0123456789abcdef' * 4}"
 GITHUB = ROOT / ".github"
 # The tests hold for any version and address.
 VERSION = release.package_version(ROOT)
@@ -96,6 +96,9 @@ def test_versions_dates_and_addresses_that_differ_are_problems(repository, name,
         ("containers/train.Dockerfile", DIGEST, "", "containers/train.Dockerfile: nvidia/cuda:"),
         ("containers/compose.yaml", DIGEST, "", "containers/compose.yaml: qdrant/qdrant:v"),
         ("containers/compose.yaml", DIGEST, "@sha256:0", "containers/compose.yaml: qdrant/qdrant"),
+        ("containers/compose.yaml", DIGEST, "@sha256:" + 64 * "0", "containers/compose.yaml: qdra"),
+        ("containers/compose.yaml", DIGEST, "@sha256:" + 64 * "x", "containers/compose.yaml: qdra"),
+        ("containers/serve.Dockerfile", "=debian:", "=debian\n#", "containers/serve.Dockerfile: deb"),
     ],
 )
 def test_unfilled_addresses_unreleased_changes_and_images_without_digest_are_problems(
