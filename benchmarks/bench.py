@@ -450,6 +450,7 @@ NOT_RUN = (
     "quality.spellings",
     "quality.thresholds",
     "quality.peers",
+    "quality.rates",
     "quality.pretrained",
     "quality.rerank",
     "quality.add_language",

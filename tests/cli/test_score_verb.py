@@ -304,7 +304,7 @@ def test_options_that_do_not_fit_a_memory_are_refused(folder, memory, options, f
 
 def test_the_time_left_of_a_memory_is_shown(folder, memory, monkeypatch):
     monkeypatch.setattr("fairseq_lxsr.files.progress.can_overwrite", lambda: True)
-    done = score(folder, "--input", "m.tmx", "--lang-pair", "en-fr", folder=folder)
+    done = score(folder, "--input", "m.tmx", "--lang-pair", "en-fr")
     assert f"/{memory.count('<tu>')} [" in done.stderr
     assert re.search(rf"score: 100%\|.{{10}}\| {len(PAIRS)}/{len(PAIRS)} ", done.stderr)
 

@@ -99,12 +99,12 @@ def test_a_packaged_model_is_small_and_has_a_card_with_sources_and_scores(name):
     assert isinstance(encoder._bag, Bag)
     files = [path for path in (pretrained.MODELS / name).iterdir() if path.is_file()]
     assert {path.name for path in files} == {*MODEL_FILES, *CARD_FILES}
-    assert sum(path.stat().st_size for path in files) < 30e6
+    assert sum(path.stat().st_size for path in files) < 34e6
     card = (pretrained.MODELS / name / CARD_FILE).read_text(encoding="utf-8")
     for fragment in (
         "| source | licence | attribution | pairs |",
         f"model:{encoder.fingerprint}",
-        "Signatures:",
+        "signature",
     ):
         assert fragment in card
 

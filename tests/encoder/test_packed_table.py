@@ -110,7 +110,7 @@ def test_embeddings_equal_those_of_the_unpacked_table(packaged):
 def test_a_pickled_encoder_has_the_packed_table(packaged):
     embeddings = packaged.encode(SENTENCES)
     data = pickle.dumps(packaged)
-    assert len(data) < 35e6
+    assert len(data) < 40e6
     np.testing.assert_array_equal(pickle.loads(data).encode(SENTENCES), embeddings)
 
 
@@ -139,4 +139,4 @@ def test_the_first_vector_takes_less_than_200_megabytes_of_memory():
 def test_reading_the_weights_does_not_unpack_them():
     weights = read_packed_weights(MODEL, read_config(MODEL))
     assert isinstance(weights[TABLE], PackedTable)
-    assert weights[TABLE].codes.nbytes < 24e6
+    assert weights[TABLE].codes.nbytes < 28e6

@@ -150,7 +150,7 @@ def test_external_folders_of_stages_are_used_and_not_replaced(tmp_path):
 
     output = lxsr_here("prepare", *SIZES, "--work", external).stdout
 
-    assert output.count("external") == 2
+    assert output.count(": external") == 2
     assert "360 training pairs" in output
     data = contents(work / "data-bin")
     data_of_external = contents(external / "data-bin")
