@@ -98,7 +98,12 @@ def test_versions_dates_and_addresses_that_differ_are_problems(repository, name,
         ("containers/compose.yaml", DIGEST, "@sha256:0", "containers/compose.yaml: qdrant/qdrant"),
         ("containers/compose.yaml", DIGEST, "@sha256:" + 64 * "0", "containers/compose.yaml: qdra"),
         ("containers/compose.yaml", DIGEST, "@sha256:" + 64 * "x", "containers/compose.yaml: qdra"),
-        ("containers/serve.Dockerfile", "=debian:", "=debian\n#", "containers/serve.Dockerfile: deb"),
+        (
+            "containers/serve.Dockerfile",
+            "=debian:",
+            "=debian\n#",
+            "containers/serve.Dockerfile: deb",
+        ),
     ],
 )
 def test_unfilled_addresses_unreleased_changes_and_images_without_digest_are_problems(
