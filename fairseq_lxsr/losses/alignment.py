@@ -18,6 +18,11 @@ SMALLEST_LENGTH = 1e-12
 class Cosines(NamedTuple):
     """Cosine similarities, and the unit vectors from which they were computed.
 
+    Example:
+        >>> cosines = cosine_similarities(torch.eye(2), 3 * torch.eye(2))
+        >>> cosines.v.tolist()
+        [[1.0, 0.0], [0.0, 1.0]]
+
     Attributes:
         u: [B, D] vectors of the source side, scaled to unit length.
         v: [C, D] vectors of the target side, scaled to unit length.

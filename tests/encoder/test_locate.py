@@ -104,7 +104,7 @@ def test_a_packaged_model_is_small_and_has_a_card_with_sources_and_scores(name):
     for fragment in (
         "| source | licence | attribution | pairs |",
         f"model:{encoder.fingerprint}",
-        "signature",
+        "Signatures",
     ):
         assert fragment in card
 
