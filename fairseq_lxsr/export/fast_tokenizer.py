@@ -82,6 +82,8 @@ NOT_COMPOSED = r"(?<=.)(?=\p{M})|(?<=[\uac00-\ud7a3])(?=[\u11a8-\u11c2])"
 MARK_AFTER_COMPOSED = "(?<=[\\p{M}Ĳĳ\u3131-\u318eٵ-ٸ\ufb00-\ufefc\uff00-\uffef])(?=\\p{M})"
 
 
+# An acute accent by itself, which is typed as an apostrophe.
+ACUTE_ACCENT = "\u00b4"
 # The only mark that composes with letters that are folded.
 HAMZA_ABOVE = "\u0654"
 # Thai and Lao vowels that the library joins to the letter before them, as it does with marks.
@@ -328,6 +330,10 @@ def _normal_form(
         if not is_plain:
             steps.append(_replace({"Regex": DOT_AFTER_DOT}, ""))
     if file.charsmap:
+        if javascript:
+            # Its normal form NFKC would make a space and a mark of the accent.
+            for text, replacement in matching_rules(tokenizer, {ACUTE_ACCENT: "'"}).items():
+                steps.append(_replace({"String": text}, replacement))
         steps += _compositions(tokenizer, file) + _separated_marks(tokenizer)
         # The library would compose a letter and its first mark if no composed letter has all
         # marks, and would normalize some letters only without marks. A character between letter and
