@@ -135,6 +135,38 @@ def dictionary_of(pieces: list[Piece]) -> bytes:
     return "".join(f"{piece.text} 1\n" for piece in pieces if piece.text != MASK).encode()
 
 
+def parser_of_step(doc: str | None) -> argparse.ArgumentParser:
+    """Return a parser of a script that changes a model, with MODEL and `--output`."""
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("model", help="model folder or name")
+    parser.add_argument(
+        "--output", type=Path, required=True, metavar="FOLDER", help="model folder to write"
+    )
+    return parser
+
+
+def write_with_pieces(
+    base: SentenceEncoder, texts: list[bytes], new: Iterable[str], rows: np.ndarray, output: Path
+) -> None:
+    """Write a model in float32 that has more pieces than another one.
+
+    Args:
+        base: the other model.
+        texts: its dict.txt, and a SentencePiece model that has the new pieces, too.
+        new: the new pieces.
+        rows: their vectors [N, D].
+        output: model folder to write.
+    """
+    dictionary, sentencepiece = texts
+    entries = "".join(f"{text} 1\n" for text in new)
+    # Training may have added the symbol <mask>, the last row.
+    count = len(base.tokenizer.symbols)
+    table = np.concatenate([base.table[:count], rows, base.table[count:]])
+    write_table(base, table, [dictionary + entries.encode(), sentencepiece], output, "float32")
+
+
 def write_table(
     base: SentenceEncoder,
     table: np.ndarray,

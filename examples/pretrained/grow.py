@@ -9,14 +9,13 @@ follow a prefix, with the same vectors. `prune.py` then drops the pieces that ch
 least.
 """
 
-import argparse
 import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from fold import unigram_file, write_table
+from fold import parser_of_step, unigram_file, write_with_pieces
 from rows import language_files
 from sample import PAIRS_FILE
 
@@ -140,18 +139,12 @@ def grow(model: Path, texts: Mapping[str, list[Path]], limit: int, output: Path)
     added = np.empty((len(new), encoder.table.shape[1]), dtype=np.float32)
     for place, pieces in enumerate(new.values()):
         added[place] = encoder.table[[rows[piece] for piece in pieces]].sum(axis=0)
-    # Training may have added the symbol <mask>, the last row.
-    table = np.concatenate([encoder.table[: len(symbols)], added, encoder.table[len(symbols) :]])
-    entries = "".join(f"{text} 1\n" for text in new)
-    write_table(encoder, table, [dictionary + entries.encode(), sentencepiece], output, "float32")
+    write_with_pieces(encoder, [dictionary, sentencepiece], new, added, output)
     return len(new)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("model", help="model folder or name")
+    parser = parser_of_step(__doc__)
     parser.add_argument(
         "--text", type=Path, required=True, metavar="DIR", help="output folder of collect.py"
     )
@@ -161,9 +154,6 @@ def main() -> None:
         default=6000,
         metavar="N",
         help="most new pieces of a language (default: 6000)",
-    )
-    parser.add_argument(
-        "--output", type=Path, required=True, metavar="FOLDER", help="model folder to write"
     )
     args = parser.parse_args()
     with exit_on_input_error("grow.py"):

@@ -11,12 +11,11 @@ the vector keeps its length. --vectors stores the teacher's embeddings, so that 
 no teacher.
 """
 
-import argparse
 import unicodedata
 from pathlib import Path
 
 import numpy as np
-from fold import write_table
+from fold import parser_of_step, write_table
 from grow import piece_scores
 
 from fairseq_lxsr.encoder import SentenceEncoder
@@ -141,9 +140,9 @@ def mapped(teacher: np.ndarray, directions: np.ndarray, learnt_from: np.ndarray)
         learnt_from: whether the map is learnt from a word [N].
     """
     inputs = np.concatenate([teacher, np.ones((len(teacher), 1), np.float32)], axis=1)
-    known = inputs[learnt_from]
-    penalty = RIDGE * np.eye(known.shape[1], dtype=np.float32)
-    weights = np.linalg.solve(known.T @ known + penalty, known.T @ directions[learnt_from])
+    samples = inputs[learnt_from]
+    penalty = RIDGE * np.eye(samples.shape[1], dtype=np.float32)
+    weights = np.linalg.solve(samples.T @ samples + penalty, samples.T @ directions[learnt_from])
     return np.asarray(inputs @ weights)
 
 
@@ -176,10 +175,7 @@ def move(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("model", help="model folder or name")
+    parser = parser_of_step(__doc__)
     parser.add_argument(
         "--teacher", default="", metavar="MODEL", help="a model of sentence-transformers"
     )
@@ -197,9 +193,6 @@ def main() -> None:
         default=0.22,
         metavar="S",
         help="how far directions move, from 0 to 1 (default: 0.22)",
-    )
-    parser.add_argument(
-        "--output", type=Path, required=True, metavar="FOLDER", help="model folder to write"
     )
     args = parser.parse_args()
     with exit_on_input_error("neighbours.py"):

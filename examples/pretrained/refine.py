@@ -26,7 +26,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 import yaml
-from fold import write_table
+from fold import parser_of_step, write_table
 from sample import PAIRS_FILE, WORDS
 from unmarked import MARKED, with_two_letters, without_marks
 
@@ -320,10 +320,7 @@ def refine(args: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("model", help="model folder or name")
+    parser = parser_of_step(__doc__)
     parser.add_argument(
         "--text", type=Path, required=True, metavar="DIR", help="output folder of collect.py"
     )
@@ -336,9 +333,6 @@ def main() -> None:
     )
     parser.add_argument(
         "--exclude", type=Path, nargs="*", default=[], metavar="FILE", help="evaluation text"
-    )
-    parser.add_argument(
-        "--output", type=Path, required=True, metavar="FOLDER", help="model folder to write"
     )
     args = parser.parse_args()
     with exit_on_input_error("refine.py"):

@@ -8,12 +8,11 @@ Full stops, question marks, quotes, brackets and dashes of sentences are not: th
 apart.
 """
 
-import argparse
 import unicodedata
 from pathlib import Path
 
 import numpy as np
-from fold import write_table
+from fold import parser_of_step, write_table
 from grow import piece_scores
 
 from fairseq_lxsr.encoder import SentenceEncoder
@@ -71,17 +70,11 @@ def reweigh(model: Path, rate: float, output: Path, dtype: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("model", help="model folder or name")
+    parser = parser_of_step(__doc__)
     parser.add_argument(
         "--rate", type=float, default=0.015, metavar="RATE", help="see above (default: 0.015)"
     )
     parser.add_argument("--dtype", choices=["float32", "int4"], default="int4")
-    parser.add_argument(
-        "--output", type=Path, required=True, metavar="FOLDER", help="model folder to write"
-    )
     args = parser.parse_args()
     with exit_on_input_error("reweigh.py"):
         reweigh(find_model(args.model), args.rate, args.output, args.dtype)

@@ -10,7 +10,6 @@ pieces. The LIMIT pieces are added that change embeddings most. `refine.py` then
 of words that other languages have, too.
 """
 
-import argparse
 import itertools
 import math
 import unicodedata
@@ -19,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from fold import unigram_file, write_table
+from fold import parser_of_step, unigram_file, write_with_pieces
 from grow import parts, piece_scores
 from prune import KINDS, LINES
 from rows import kind_files
@@ -158,28 +157,20 @@ def add_unmarked(
     vectors = [vector for _, _, vector in candidates]
     added = np.array(vectors, dtype=np.float32).reshape(-1, table.shape[1])
     new_pieces = [piece for _, piece, _ in candidates]
-    # Training may have added the symbol <mask>, the last row.
-    count = len(tokenizer.symbols)
-    table = np.concatenate([table[:count], added, table[count:]])
-    entries = "".join(f"{piece.text} 1\n" for piece in new_pieces)
     sentencepiece = with_pieces(unigram_file(encoder).data, new_pieces)
-    write_table(encoder, table, [dictionary + entries.encode(), sentencepiece], output, "float32")
+    texts_of_model = [dictionary, sentencepiece]
+    names = [piece.text for piece in new_pieces]
+    write_with_pieces(encoder, texts_of_model, names, added, output)
     return len(new_pieces)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("model", help="model folder or name")
+    parser = parser_of_step(__doc__)
     parser.add_argument(
         "--text", type=Path, required=True, metavar="DIR", help="output folder of collect.py"
     )
     parser.add_argument(
         "--limit", type=int, default=25_000, metavar="N", help="new pieces (default: 25,000)"
-    )
-    parser.add_argument(
-        "--output", type=Path, required=True, metavar="FOLDER", help="model folder to write"
     )
     args = parser.parse_args()
     with exit_on_input_error("unmarked.py"):

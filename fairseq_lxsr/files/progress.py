@@ -1,6 +1,7 @@
 """Shows progress on standard error.
 
-On a terminal and in a notebook, one line is overwritten; in a file, a line is added every minute.
+On a terminal and in a notebook, one line is overwritten. In a file there are no bars; the status
+of a training is added every minute.
 """
 
 import shutil
@@ -89,7 +90,7 @@ class StatusLine:
 
 
 class Progress(tqdm):
-    """A tqdm progress bar on a terminal and in a notebook, or periodic log lines in a file.
+    """A tqdm progress bar on a terminal and in a notebook; nothing in a file.
 
         with Progress(total=len(texts), desc="encode", unit=" sentences") as bar:
             for block in blocks:
@@ -101,43 +102,4 @@ class Progress(tqdm):
     """
 
     def __init__(self, *args: Any, disable: bool | None = False, **options: Any):
-        if sys.stderr is None:
-            disable = True
-        self.lines = not disable and not can_overwrite()
-        if self.lines:
-            options |= {
-                "mininterval": LINE_SECONDS,
-                "delay": FIRST_LINE_SECONDS,
-                "miniters": 1,
-                "leave": False,
-            }
-        super().__init__(*args, disable=bool(disable), **options)
-        if self.lines:
-            # Make tqdm write the first line before a full interval has passed.
-            self.last_print_t -= LINE_SECONDS - FIRST_LINE_SECONDS
-
-    def display(self, msg: str | None = None, pos: int | None = None) -> bool | None:
-        if not self.lines:
-            return super().display(msg, pos)
-        if msg is None:
-            say(self._state())
-        return False
-
-    def clear(self, nolock: bool = False) -> None:
-        if not self.lines:
-            super().clear(nolock)
-
-    def _state(self) -> str:
-        """Format the progress, as in `encode: 1,000 of 5,000 sentences, 400/s, 10 s left`."""
-        seconds = max(self._time() - self.start_t, 1e-9)
-        rate = (self.n - self.initial) / seconds
-        state = f"{self.desc}: {self._number(self.n)}"
-        if self.total:
-            state += f" of {self._number(self.total)}"
-        state += f"{self.unit}, {self._number(rate)}/s"
-        if self.total and rate:
-            state += f", {duration((self.total - self.n) / rate)} left"
-        return state
-
-    def _number(self, value: float) -> str:
-        return self.format_sizeof(value) if self.unit_scale else f"{value:,.0f}"
+        super().__init__(*args, disable=bool(disable) or not can_overwrite(), **options)

@@ -343,7 +343,7 @@ def _write_ids(
     """Write the ids of a text to its shards, and return the percentage of unknown pieces."""
     writers = [MMapWriter(prefix, len(tokenizer.symbols)) for prefix in text.prefixes]
     lines = pieces = unknown = 0
-    with Progress(desc=text.name, unit=" lines") as bar:
+    with Progress(total=count_file_lines(text.path), desc=text.name, unit=" lines") as bar:
         for _, (ids, lengths) in blocks:
             pieces += len(ids)
             unknown += int((ids == tokenizer.unknown).sum())

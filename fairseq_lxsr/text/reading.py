@@ -97,11 +97,11 @@ def look_alike_steps(lowercase: bool) -> Steps:
         lowercase: whether text is lowercased afterwards, so that one rule is enough for both cases.
     """
     steps = []
-    for latin, others, script in _SCRIPTS:
-        for letter, other in zip(latin, others, strict=True):
-            pairs = [(letter, other), (letter.upper(), other.upper())]
+    for latin, look_alikes, script in _SCRIPTS:
+        for letter, look_alike in zip(latin, look_alikes, strict=True):
+            pairs = [(letter, look_alike), (letter.upper(), look_alike.upper())]
             if lowercase:
-                pairs = [(f"[{letter}{letter.upper()}]", other)]
+                pairs = [(f"[{letter}{letter.upper()}]", look_alike)]
             pattern = _in_word(f"[{latin}{latin.upper()}]", script)
             steps += [(old + pattern, new) for old, new in pairs]
     return tuple(steps)
@@ -209,9 +209,9 @@ def is_mixed(codes: np.ndarray) -> np.ndarray:
         codes: code points of text, uint32 [P].
     """
     is_latin = (codes | 0x20) - ord("a") < 26
-    is_other = (codes >= 0x370) & (codes < 0x530) | (codes >= 0x1F00) & (codes < 0x2000)
+    is_cyrillic_or_greek = (codes >= 0x370) & (codes < 0x530) | (codes >= 0x1F00) & (codes < 0x2000)
     mask = np.zeros(len(codes), dtype=bool)
-    mask[1:] = is_latin[1:] & is_other[:-1] | is_other[1:] & is_latin[:-1]
+    mask[1:] = is_latin[1:] & is_cyrillic_or_greek[:-1] | is_cyrillic_or_greek[1:] & is_latin[:-1]
     return mask
 
 
