@@ -254,6 +254,9 @@ def test_repeated_sentences_are_not_taken_for_labels(tmp_path, pairs):
         "translation_en\ttranslation_fr",
         "Langue source\tLangue cible",
         "User\tAssistant",
+        "from\tto",
+        "x\ty",
+        "s1\ts2",
     ],
 )
 def test_headers_of_several_words_are_recognised(tmp_path, header):
