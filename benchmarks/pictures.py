@@ -8,6 +8,7 @@ It writes docs/assets/*.svg. The map of sentences has its places in results/map.
 
 import argparse
 import json
+import textwrap
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -135,16 +136,10 @@ def language_scores() -> list[LanguageScores]:
     return sorted(rows, key=lambda row: -row.everyday)
 
 
-def language_table() -> str:
-    """Return the table of all languages in Markdown; a dash means not measured."""
-    lines = [
-        "| language | everyday | with `--rerank 10` | news | with `--rerank 10` |",
-        "|---|---|---|---|---|",
-    ]
-    for name, *values in language_scores():
-        cells = ["-" if value is None else f"{value:.1f}" for value in values]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+def language_list() -> str:
+    """Return all languages with their P@1 on everyday sentences, as lines of the page."""
+    items = [f"{row.name} {row.everyday:.1f}" for row in language_scores()]
+    return textwrap.fill(", ".join(items) + ".", 150)
 
 
 def draw_languages() -> Picture:

@@ -28,15 +28,13 @@ from fairseq_lxsr.evaluation.score import append_scores, read_scores
 from fairseq_lxsr.files.lines import read_lines
 
 PAGE = ROOT / "docs" / "choose.md"
-# The tables of the page stand between these comments.
-BEGIN = "<!-- peers: python -m benchmarks.quality.peers writes these tables -->\n"
+# The table of the page stands between these comments.
+BEGIN = "<!-- peers: python -m benchmarks.quality.peers writes this table -->\n"
 END = "<!-- end of peers -->"
 SENTENCES = 20_000
 # Everyday sentences of 6 words have about 11 word pieces with the marks of both ends.
 PIECES = 11
 BATCH = 16
-# Languages that are listed for a task in which a model is ahead.
-LISTED = 3
 
 # Scores in percent by name, for example `de->en`.
 Scores = Mapping[str, float]
@@ -168,7 +166,7 @@ def measure_speeds(
     return {name: float(f"{speed:.2g}") for name, speed in speeds.items()}
 
 
-# -- tables
+# -- table
 
 
 def mean(scores: Scores, names: Sequence[str]) -> str:
@@ -187,14 +185,15 @@ def score_cells(scores: Mapping[str, Scores]) -> list[str]:
     return [*cells, *(mean(questions, [name]) for name in ("hi->hi", "th->th"))]
 
 
-def main_table(results: Mapping[str, Any]) -> list[str]:
-    """Return the rows of the first table: all models, the smallest first."""
+def table(results: Mapping[str, Any]) -> str:
+    """Return the table as it stands on the page: all models, the smallest first."""
     lines = [
         "| model | kind | MB | languages | sentences per CPU second | Tatoeba | NTREX, to English "
         "| NTREX, from English | STSb | XQuAD | XQuAD, hi | XQuAD, th |",
         "|---" * 12 + "|",
     ]
-    for name, model in by_size(results):
+    by_size = sorted(results["models"].items(), key=lambda item: item[1]["MB"])
+    for name, model in by_size:
         speed = results["speeds"].get(name)
         cells = [
             f"[{model['label']}]({model['url']})",
@@ -205,57 +204,14 @@ def main_table(results: Mapping[str, Any]) -> list[str]:
             *score_cells(results["scores"][name]),
         ]
         lines.append(f"| {' | '.join(cells)} |")
-    return lines
-
-
-def by_size(results: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Return the models by their size."""
-    return sorted(results["models"].items(), key=lambda item: item[1]["MB"])
-
-
-def ahead(peer: Scores, scores: Scores, names: Sequence[str]) -> str:
-    """Describe in which languages a model is ahead of ours, those with the largest lead first."""
-    shared = [name for name in names if name in peer and name in scores]
-    if not shared:
-        return "-"
-    leads = {name: peer[name] - scores[name] for name in shared if peer[name] > scores[name]}
-    largest = sorted(leads, key=lambda name: -leads[name])[:LISTED]
-    text = f"{len(leads)} of {len(shared)}"
-    examples = []
-    for name in largest:
-        language = NAMES.get(name.partition("-")[0], "English")
-        examples.append(f"{language} {peer[name]:.1f} and {scores[name]:.1f}")
-    return ": ".join(filter(None, [text, ", ".join(examples)]))
-
-
-def ahead_table(results: Mapping[str, Any]) -> list[str]:
-    """Return the rows of the second table: where each model is ahead of ours."""
-    ours = results["scores"][results["model"]]
-    columns = {"Tatoeba": "Tatoeba", "NTREXBitextMining": "NTREX, to English"}
-    columns["STSBenchmarkMultilingualSTS"] = "STSb"
-    lines = [f"| model | {' | '.join(columns.values())} |", "|---" * (len(columns) + 1) + "|"]
-    for name, model in by_size(results):
-        if name == results["model"]:
-            continue
-        cells = [model["label"]]
-        for task in columns:
-            names = TASKS[task].names(TASKS[task].directions[0])
-            cells.append(ahead(results["scores"][name].get(task, {}), ours.get(task, {}), names))
-        lines.append(f"| {' | '.join(cells)} |")
-    return lines
-
-
-def tables(results: Mapping[str, Any]) -> str:
-    """Return both tables as they stand on the page."""
-    middle = f"In how many languages each model is ahead of `{results['model']}`, and where most:"
-    return "\n".join([*main_table(results), "", middle, "", *ahead_table(results), ""])
+    return "\n".join([*lines, ""])
 
 
 def write_page(results: Mapping[str, Any]) -> None:
-    """Write the tables into the page, between their comments."""
+    """Write the table into the page, between its comments."""
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
     after = rest.partition(END)[2]
-    PAGE.write_text(f"{before}{BEGIN}\n{tables(results)}\n{END}{after}", encoding="utf-8")
+    PAGE.write_text(f"{before}{BEGIN}\n{table(results)}\n{END}{after}", encoding="utf-8")
 
 
 def main() -> None:
@@ -285,7 +241,7 @@ def main() -> None:
     write_results(PEERS, results)
     write_page(results)
     draw_peers().save(ASSETS / "peers.svg")
-    print(tables(results))
+    print(table(results))
 
 
 if __name__ == "__main__":

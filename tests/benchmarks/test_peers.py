@@ -1,6 +1,4 @@
-"""The tables of public models are those of the file of results, and its scores are complete."""
-
-import pytest
+"""The table of public models is that of the file of results, and its scores are complete."""
 
 from benchmarks.pictures import PEERS, read_json
 from benchmarks.quality import peers
@@ -8,9 +6,9 @@ from benchmarks.quality import peers
 RESULTS = read_json(PEERS)
 
 
-def test_the_tables_of_the_page_are_those_of_the_results():
+def test_the_table_of_the_page_is_that_of_the_results():
     page = peers.PAGE.read_text(encoding="utf-8")
-    assert peers.tables(RESULTS) in page, "run python -m benchmarks.quality.peers"
+    assert peers.table(RESULTS) in page, "run python -m benchmarks.quality.peers"
 
 
 def test_all_models_have_all_languages_of_the_bitext_tasks():
@@ -29,19 +27,6 @@ def test_all_models_have_all_languages_of_the_bitext_tasks():
 def test_a_mean_needs_all_languages():
     assert peers.mean({"de->en": 80.0, "fr->en": 91.0}, ["de->en", "fr->en"]) == "85.5"
     assert peers.mean({"de->en": 80.0}, ["de->en", "fr->en"]) == "-"
-
-
-@pytest.mark.parametrize(
-    ("peer", "expected"),
-    [
-        ({}, "-"),
-        ({"de->en": 70.0}, "0 of 1"),
-        ({"de->en": 85.0, "fr->en": 99.0}, "2 of 2: French 99.0 and 90.0, German 85.0 and 80.0"),
-    ],
-)
-def test_where_a_model_is_ahead(peer, expected):
-    scores = {"de->en": 80.0, "fr->en": 90.0}
-    assert peers.ahead(peer, scores, ["de->en", "fr->en"]) == expected
 
 
 def test_other_text_of_the_page_stays(tmp_path, monkeypatch):

@@ -47,9 +47,9 @@ def test_every_picture_is_on_a_page_and_described_by_a_sentence():
     assert {f"{name}.svg" for name in pictures.PICTURES} <= embedded
 
 
-def test_the_table_of_languages_has_the_present_results():
+def test_the_list_of_languages_has_the_present_results():
     page = (ROOT / "docs" / "choose.md").read_text(encoding="utf-8")
-    assert pictures.language_table() in page
+    assert pictures.language_list() in page
     assert len(pictures.language_scores()) == 38
 
 
