@@ -206,20 +206,6 @@ def _is_seed(result: dict, run: str) -> bool:
     return result["name"] == run and (not is_small or result["max_updates"] == 1000)
 
 
-def draw_training() -> Picture:
-    """Draw P@1 by the updates of one training."""
-    results = read_lines("checkpoint_rule.jsonl")
-    run = next(item for item in results if item["text"] == "everyday" and item["pairs"] == 5000)
-    names = {"everyday: the kind trained on": "own", "questions (XQuAD)": "XQuAD questions"}
-    names["news (PUD)"] = "PUD"
-    lines = {}
-    for label, name in names.items():
-        lines[label] = [(point["update"], point["P@1"][name]) for point in run["checkpoints"]]
-    x = Axis(0, 1000, 44, WIDTH - 20, (0, 250, 500, 750, 1000))
-    y = Axis(0, 100, 350, 110, (0, 25, 50, 75, 100))
-    return line_chart("P@1 during a training", x, y, ("updates", "P@1, %"), lines)
-
-
 def draw_mining() -> Picture:
     """Draw precision and recall of mined pairs by threshold."""
     rows = read_json(QUALITY / "mined.json")["rerank 0"]
@@ -267,7 +253,6 @@ PICTURES = {
     "map": draw_map,
     "languages": draw_languages,
     "pairs": draw_pairs,
-    "training": draw_training,
     "mining": draw_mining,
 }
 

@@ -1,7 +1,7 @@
 """Learning without parallel text on real documents: the value of each step, by the size of draws.
 
 python -m benchmarks.quality.context --data DIR --work FOLDER \
-    --output benchmarks/quality/results/context.jsonl --plot docs/context.svg
+    --output benchmarks/quality/results/context.jsonl
 
 DIR has docs/novels.LANG.txt.gz, eval/pud.LANG.txt.gz, eval/xquad-questions.LANG.txt.gz and
 classification/SET/LANG.PART.tsv.gz. English is paired with each other language; the first stage is
@@ -13,12 +13,9 @@ classifier that is trained on English. Steps that are already in the file are sk
 import argparse
 import json
 import shutil
-from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-
-import numpy as np
 
 from benchmarks.machine import machine
 from benchmarks.quality.sets import CLASSIFICATION, classification, retrieval_with_english
@@ -93,79 +90,6 @@ class Results:
         add_result(self.file, line)
 
 
-def mean_pud(result: dict) -> float:
-    """Return the mean P@1 on PUD over both directions."""
-    return float(np.mean(list(result["pud"].values())))
-
-
-# The architecture and the language of a line in the plot.
-Curve = tuple[str, str]
-
-
-@dataclass
-class Points:
-    """What the plot shows.
-
-    Attributes:
-        by_step: P@1 after each step with the largest draws.
-        by_draw: P@1 after each round, by the size of the draws.
-        largest: size of the largest draws.
-    """
-
-    by_step: dict[Curve, dict[str, float]]
-    by_draw: dict[Curve, dict[int, list[float]]]
-    largest: int
-
-
-def points_of(results: list[dict]) -> Points:
-    """Return the points of the plot."""
-    largest = max(result["draw"] for result in results)
-    points = Points(defaultdict(dict), defaultdict(dict), largest)
-    for result in results:
-        curve = result["arch"], result["language"]
-        draw = result["draw"]
-        if draw in (NO_DRAW, largest):
-            points.by_step[curve][result["step"]] = mean_pud(result)
-        if draw != NO_DRAW:
-            points.by_draw[curve].setdefault(draw, []).append(mean_pud(result))
-    return points
-
-
-def plot(results: list[dict], file: Path) -> None:
-    """Plot P@1 by step and by the size of the draws, with a line for each language."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    points = points_of(results)
-    # This size is legible on a page of 360 pixels.
-    figure, (upper, lower) = plt.subplots(2, 1, figsize=(4.8, 7.6), layout="constrained")
-    for curve, values in points.by_step.items():
-        arch, language = curve
-        name = f"en-{language}, {arch.removeprefix('context_transformer_')}"
-        upper.plot(list(values), list(values.values()), marker="o", label=name)
-        by_draw = points.by_draw[curve]
-        if len(by_draw) > 1:
-            draws = sorted(by_draw)
-            gains = [by_draw[draw][-1] - values[STAGE1] for draw in draws]
-            lower.plot(draws, gains, marker="o", label=name)
-    upper.set(
-        title=f"After each step, m = {points.largest:,}",
-        ylabel="P@1 on PUD, mean of both ways, %",
-        ylim=(0, None),
-    )
-    lower.set(
-        title="What the rounds add to stage 1",
-        xscale="log",
-        xlabel="m, sentences of a draw",
-        ylabel="points",
-    )
-    lower.axhline(0, color="grey", linewidth=0.8)
-    figure.legend(*upper.get_legend_handles_labels(), loc="outside lower center")
-    figure.savefig(file, metadata={"Date": None})
-
-
 class Study:
     """The first stage of a language and, from it, the rounds of every size of the draws.
 
@@ -236,9 +160,6 @@ def parse_options() -> argparse.Namespace:
         "--work", type=Path, required=True, metavar="FOLDER", help="folder of text and models"
     )
     parser.add_argument(
-        "--plot", type=Path, metavar="FILE.svg", help="plot everything in the file of results"
-    )
-    parser.add_argument(
         "--languages",
         nargs="+",
         default=["fr", "de", "es", "zh"],
@@ -287,8 +208,6 @@ def main() -> None:
     results = Results(args.output)
     for language in args.languages:
         Study(language, args, results).run()
-        if args.plot:
-            plot(results.lines, args.plot)
 
 
 if __name__ == "__main__":

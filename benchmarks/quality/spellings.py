@@ -303,9 +303,9 @@ def table(rows: Sequence[dict]) -> str:
 
 def table_row(name: str, rows: Sequence[dict]) -> str:
     """Return a row of the table."""
-    languages = {row["language"]: None for row in rows}
+    languages = {row["language"] for row in rows}
     means = [f"{fmean(row[key] for row in rows):.1f}" for key in ("plain", "spelled")]
-    return f"| {name} | {', '.join(languages)} | {len(rows)} | {' | '.join(means)} |"
+    return f"| {name} | {len(languages)} | {len(rows)} | {' | '.join(means)} |"
 
 
 def write_page(rows: Sequence[dict]) -> None:
