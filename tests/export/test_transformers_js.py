@@ -78,9 +78,10 @@ const ort = require("node:module").createRequire(process.argv[1] + "/")("onnxrun
   const { ids, model } = JSON.parse(require("node:fs").readFileSync(0));
   const session = await ort.InferenceSession.create(model);
   const shape = [1, ids.length];
+  const ones = new BigInt64Array(ids.length).fill(1n);
   const { sentence_embedding } = await session.run({
     input_ids: new ort.Tensor("int64", BigInt64Array.from(ids, BigInt), shape),
-    attention_mask: new ort.Tensor("int64", new BigInt64Array(ids.length).fill(1n), shape),
+    attention_mask: new ort.Tensor("int64", ones, shape),
   });
   console.log(JSON.stringify([...sentence_embedding.data]));
 })();
