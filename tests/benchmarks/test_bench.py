@@ -63,4 +63,5 @@ def test_the_exponent_of_growth_ignores_constant_time(power):
 
 
 def test_there_is_no_exponent_if_the_time_hardly_grows():
+    """The last two times differ by less than `least` seconds."""
     assert growth.exponent({1_000: 2.0, 10_000: 2.1, 100_000: 2.2}, least=0.3) is None

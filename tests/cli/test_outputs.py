@@ -235,6 +235,7 @@ def test_scores_are_appended_to_a_file_of_scores(inputs, tmp_path):
     (tmp_path / "empty.jsonl").touch()
     shutil.copy(inputs / "pages" / "t.jsonl", tmp_path)
     places = ("--model", inputs / "model", "--source", inputs / "s", "--target", inputs / "t")
+    # Each command writes a score per direction; t.jsonl has one score before.
     for name, count in (("empty.jsonl", 2), ("t.jsonl", 3), ("new.jsonl", 2)):
         lxsr_here("eval", "tatoeba", *places, "--output", tmp_path / name)
         lines = (tmp_path / name).read_text().splitlines()

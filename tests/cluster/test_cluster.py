@@ -325,10 +325,12 @@ def test_mining_without_work_folder_leaves_only_the_pairs(work, tmp_path):
 @pytest.mark.slow
 @pytest.mark.usefixtures("shared")
 def test_texts_that_cannot_be_mined_are_refused_before_any_work(work, tmp_path):
+    # Of the 100 lines, some are empty or repeated.
     refused(mine(work, tmp_path / "o", *RAY, "--k", 99, check=False), "--k", "99")
     empty = tmp_path / "empty"
     empty.write_text("\n")
     refused(mine(work, tmp_path / "o", *RAY, "--source", empty, check=False), "empty: ")
+    # Stored vectors of two widths cannot be compared.
     stored = tmp_path / "stored"
     stored.mkdir()
     np.save(stored / "text.en.npy", np.ones((LINES, 3), np.float32))

@@ -110,7 +110,6 @@ def test_stored_codes_are_embedded_as_floats(tmp_path):
 
 @pytest.mark.parametrize("dtype", ["int8", "binary"])
 def test_codes_are_the_same_bytes_after_an_interruption(tmp_path, monkeypatch, dtype):
-    """The first window calibrates; later values beyond its range get the nearest code."""
     monkeypatch.setattr(stream, "WINDOW", 10)
     write(tmp_path / "whole.npy", dtype)
     interrupt(tmp_path / "x.npy", dtype)
@@ -118,14 +117,19 @@ def test_codes_are_the_same_bytes_after_an_interruption(tmp_path, monkeypatch, d
     assert (tmp_path / "x.npy").read_bytes() == (tmp_path / "whole.npy").read_bytes()
     index = parse_json((tmp_path / "x.npy.json").read_text())
     assert index == parse_json((tmp_path / "whole.npy.json").read_text())
+    # The file is complete, so that nothing is left to write.
     assert index == write(tmp_path / "x.npy", dtype, resume=True)
-    if dtype == "int8":
-        restored = np.asarray(read_embeddings(tmp_path / "x.npy"))
-        steps = np.array(index["calibration"]["step"])
-        smallest = np.minimum(EMBEDDINGS[:10].min(axis=0), 0)
-        largest = np.maximum(EMBEDDINGS[:10].max(axis=0), 0)
-        expected = np.clip(EMBEDDINGS, smallest, largest)
-        assert (np.abs(restored - expected) <= steps * 1.01).all()
+
+
+def test_values_beyond_the_range_of_the_first_window_get_the_nearest_code(tmp_path, monkeypatch):
+    monkeypatch.setattr(stream, "WINDOW", 10)
+    index = write(tmp_path / "x.npy", "int8")
+    restored = np.asarray(read_embeddings(tmp_path / "x.npy"))
+    steps = np.array(index["calibration"]["step"])
+    smallest = np.minimum(EMBEDDINGS[:10].min(axis=0), 0)
+    largest = np.maximum(EMBEDDINGS[:10].max(axis=0), 0)
+    expected = np.clip(EMBEDDINGS, smallest, largest)
+    assert (np.abs(restored - expected) <= steps * 1.01).all()
 
 
 UNSTORABLE = [*product(("float32", "float16", "int8", "binary"), (np.nan, np.inf))]

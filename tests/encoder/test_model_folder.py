@@ -62,14 +62,14 @@ def set_hashes(folder: Path) -> None:
 
 
 def change_weights(
-    folder: Path, change: Callable[[dict[str, torch.Tensor]], Any], renews: bool = False
+    folder: Path, change: Callable[[dict[str, torch.Tensor]], Any], stores_hashes: bool = False
 ) -> None:
-    """Change the weights; `renews`: also store the hashes of the present text files in them."""
+    """Change the weights; `stores_hashes`: store the hashes of the present text files in their file."""
     path = folder / "model.safetensors"
     with safe_open(path, "pt") as stored:
         weights = {name: stored.get_tensor(name).clone() for name in stored.keys()}  # noqa: SIM118
         metadata = stored.metadata()
-    if renews:
+    if stores_hashes:
         metadata |= {name: sha256(folder / name) for name in ("dict.txt", "sentencepiece.model")}
     change(weights)
     save_file(weights, path, metadata)
@@ -396,7 +396,7 @@ def replace_pieces(folder):
 
 
 @pytest.mark.parametrize(
-    ("change", "renews", "message"),
+    ("change", "stores_hashes", "message"),
     [
         (reverse_dictionary, False, r"dict\.txt: .*model\.safetensors"),
         (cut_dictionary, False, r"dict\.txt: .*model\.safetensors"),
@@ -405,9 +405,9 @@ def replace_pieces(folder):
         (replace_pieces, True, r"sentencepiece\.model: .*\b\d+ of the \d+ "),
     ],
 )
-def test_text_files_of_another_model_are_refused(folder, change, renews, message):
+def test_text_files_of_another_model_are_refused(folder, change, stores_hashes, message):
     change(folder)
-    change_weights(folder, lambda weights: None, renews=renews)
+    change_weights(folder, lambda weights: None, stores_hashes=stores_hashes)
     with pytest.raises(InputError, match=message):
         SentenceEncoder.from_pretrained(folder)
 
@@ -455,7 +455,7 @@ def test_a_dictionary_with_letters_unknown_to_the_sentencepiece_model_is_read(tm
         lambda weights: weights.update(
             {EMBEDDINGS: torch.cat([weights[EMBEDDINGS], torch.ones(2, 16)])}
         ),
-        renews=True,
+        stores_hashes=True,
     )
     vocab_size = len(dictionary_lines(folder)) + 5
     change_config(folder, "encoder", "vocab_size", value=vocab_size)

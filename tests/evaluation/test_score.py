@@ -171,7 +171,7 @@ def test_published_values_are_shown_with_a_caution():
         Score("xnli", "en->fr", {}, {"norm": "l2-sentence"}),
     ]
     table = published_table(measured)
-    # MLDoc has four tables.
+    # Each table has the caution; mldoc has four tables.
     assert table.count(CAUTION) == 7
     left_out = [line for line in table.splitlines() if line.startswith("Not shown")]
     # These classifiers do not exist in the package.

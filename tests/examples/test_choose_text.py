@@ -28,6 +28,8 @@ def test_everyday_sentences_are_short_and_without_names(script, sentence, expect
 
 
 def test_each_sentence_is_chosen_once(script, tmp_path, capsys):
+    # The first two have the same English sentence, except case and punctuation; the third has a
+    # name.
     pairs = [
         ("Where is the station?", "Où est la gare ?"),
         ("where is the station", "La gare est où ?"),

@@ -56,6 +56,7 @@ def test_two_models_are_compared(toy_model, test_text, tmp_path):
     trained = tmp_path / "b.jsonl"
     untrained = tmp_path / "a.jsonl"
     result = lxsr("eval", "xsr", "--model", toy_model, *data, "--output", trained)
+    # P@1, P@5 and P@10 of three metrics.
     assert re.search(r"en->fr( +\d+\.\d){9}\n", result.stdout)
     assert result.stdout.count("\nxsr|") == 3
     lxsr("eval", "xsr", "--model", f"{toy_model}#untrained", *data, "--output", untrained)

@@ -102,7 +102,7 @@ def test_the_output_is_the_same_for_any_number_of_processes_and_size_of_blocks(
 def test_four_language_pairs_start_as_many_processes_as_one(
     prepared, tmp_path, monkeypatch, workers
 ):
-    """The tokenizer, too, is loaded once."""
+    """Each call of `ordered_map` starts processes. The tokenizer, too, is loaded once."""
     counts = Counter()
 
     def count_calls_of(name, function):
@@ -118,6 +118,7 @@ def test_four_language_pairs_start_as_many_processes_as_one(
     build(prepared, tmp_path / "one", workers=workers)
     calls_for_one_pair = dict(counts)
     counts.clear()
+    # The same corpus as four pairs of languages.
     languages = ("de", "es", "it", "pt")
     for language in languages:
         shutil.copytree(prepared / "corpus", tmp_path / language)

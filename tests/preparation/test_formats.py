@@ -55,6 +55,7 @@ def test_the_variant_of_the_region_is_chosen(tmp_path):
     expected = {"zh_TW": "zh-TW", "zh-tw": "zh-TW", "zh": "zh-CN", "en_GB": "en-GB"}
     for code, segment in expected.items():
         assert list(read_units(tmp_path / "x.tmx", "en", code, Counter())) == [("en", segment)]
+    # A region without a variant of its own gets no other region.
     assert not list(read_units(tmp_path / "x.tmx", "en", "zh_HK", Counter()))
 
 

@@ -146,20 +146,20 @@ def test_the_page_is_drawn_in_a_browser(browser, page, size):
     with opened(browser, page, width, height) as (tab, messages, outside):
         text = tab.inner_text("body")
         width_of = "nodes => nodes.map(node => node.getBoundingClientRect().width)"
-        drawn = tab.locator(".js-plotly-plot").evaluate_all(width_of)
+        chart_widths = tab.locator(".js-plotly-plot").evaluate_all(width_of)
         dots = tab.locator(".scatterlayer .point").count()
-        scroll = tab.evaluate("document.documentElement.scrollWidth")
-        # Layers of plotly above the points get the pointer.
+        page_width = tab.evaluate("document.documentElement.scrollWidth")
+        # `force`, because layers of plotly above the points get the pointer.
         tab.locator(".scatterlayer .point").nth(70).hover(force=True)
         tab.wait_for_selector(".hoverlayer .hovertext")
         hovered = tab.text_content(".hoverlayer .hovertext")
-        above = tab.locator(".js-plotly-plot").evaluate_all(
+        gaps = tab.locator(".js-plotly-plot").evaluate_all(
             """plots => plots.map(plot => plot.querySelector(".nsewdrag").getBoundingClientRect().top
                 - plot.querySelector(".modebar").getBoundingClientRect().bottom)"""
         )
     # No toolbar covers the curves.
-    assert len(above) == 2
-    assert min(above) >= 0
+    assert len(gaps) == 2
+    assert min(gaps) >= 0
     assert messages == outside == []
     for expected in (
         "A run <script>",
@@ -169,13 +169,14 @@ def test_the_page_is_drawn_in_a_browser(browser, page, size):
         "model:abc",
     ):
         assert expected in text
-    assert len(drawn) == 2
-    for value in drawn:
-        assert 0.5 * min(width, 1000) < value <= width
+    assert len(chart_widths) == 2
+    for chart_width in chart_widths:
+        assert 0.5 * min(width, 1000) < chart_width <= width
+    # The map has a point for each of the 60 sentences of both languages.
     assert dots >= 120
     assert "sentence number" in hovered or "phrase" in hovered or NASTY[:8] in hovered
     # Nothing makes the page wider than the window.
-    assert scroll <= width
+    assert page_width <= width
 
 
 @pytest.mark.slow

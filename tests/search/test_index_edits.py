@@ -578,7 +578,7 @@ def _rows_are_words(monkeypatch):
 
 @pytest.mark.usefixtures("_rows_are_words")
 def test_edits_keep_the_rows_of_each_document_together(tmp_path):
-    """Rows without a known word are left out."""
+    """The encoder knows only numbers; rows without one are left out."""
     texts = [f"ñ {number} ñ {number + 200}" for number in range(50)]
     settings = IndexSettings("model")
     write_index_folder(tmp_path / "index", texts, ENCODER.embed, settings, ids=IDS[:50])
@@ -592,6 +592,7 @@ def test_edits_keep_the_rows_of_each_document_together(tmp_path):
             index.compact()
         assert len(index) == 49
         stored = IndexFolder.open(tmp_path / "index")
+        # Numbers of an unchanged, an added, an updated and a deleted document.
         rows = stored.neighbours(VECTORS[[205, 300, 301, 211]], 2)[1]
         documents = stored.documents(rows)
         sentences = stored.sentences(np.unique(documents))

@@ -101,6 +101,7 @@ def test_margins_need_one_vector_for_each_sentence(tmp_path):
 
     lines = ["s 1", "The first of two sentences is here. The second of them is there."]
     plain = CorpusIndex.build(tmp_path / "plain", lines, embed, "numbers", plain=True)
+    # Texts of one sentence have one vector each, also in an index that is not plain.
     short = CorpusIndex.build(tmp_path / "short", ["s 1", "s 2"], embed, "numbers")
     default = CorpusIndex.build(tmp_path / "default", lines, embed, "numbers")
     for index in (plain, short):

@@ -77,6 +77,7 @@ def test_latin_look_alikes_are_letters_of_their_word(text, expected):
 @pytest.mark.parametrize(
     "text",
     [
+        # Greek ohm and micro signs; Cyrillic endings of Latin words; Greek letters in terms.
         "10 k\u03a9, 10 k\u2126, 5 \u03bcm, 5 \u00b5m, 3 M\u2126",
         "iPhone\u043e\u043c \u0438 USB\u0448\u043a\u0430",
         "TNF\u03b1 and \u0394t",

@@ -25,7 +25,7 @@ def instructions(name: str) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("name", ["serve", "train"])
 def test_images_install_only_packages_with_checksums(name):
-    """From a package index, and for the build of a package."""
+    """`pip` takes no unchecked package from an index, and none to build another package."""
     runs = [value for kind, value in instructions(name) if kind == "RUN" and "pip" in value]
     installs = re.findall(r"pip(?: --python \S+)? (?:install|wheel) ([^&]+)", " ".join(runs))
     assert len(installs) >= 3

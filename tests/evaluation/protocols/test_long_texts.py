@@ -137,6 +137,7 @@ def test_scores_with_different_on_long_are_compared(text):
     results, notes = compare(cut, whole)
     assert [result.task for result in results] == ["en->fr", "fr->en"]
     assert not notes
+    # A side with two models gets a note, which names the setting of each.
     _, notes = compare([*cut, *whole], whole)
     assert "cut (long texts: cut)" in notes[0]
     assert "split-mean (long texts: split-mean)" in notes[0]

@@ -308,8 +308,9 @@ def test_any_copy_counts_in_a_pool_of_all_languages(tmp_path, topics):
 def test_copies_of_a_passage_count_once():
     text = Text(["a"])
     pool = Pool(text, text, [], kind="all", passage_languages=["en", "en", "de", "de"])
+    # Passages 2 and 3 are the German copies of 0 and 1; 4 is a distractor, and -1 an empty place.
     first_copies = pool.first_copies(np.array([[3, 1, 0, 4, -1, 2]]))
-    # Row 4 is a distractor.
+    # The better copy counts, under the number of the English one.
     assert first_copies.tolist() == [[1, -1, 0, 4, -1, -1]]
 
 

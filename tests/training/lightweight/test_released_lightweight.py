@@ -63,7 +63,8 @@ TRAINING_OF_PAPER = {
     "later epochs": f"--lr {LR}",
 }
 
-# Settings that no golden loss shows: how to read them of a run, and the released values.
+# Settings that do not change the golden losses: a function that reads each from a run, and its
+# value in the released code.
 OTHER_SETTINGS = {
     "attention dropout": (lambda run: run.model.encoder.layers[1].self_attn.dropout, 0.1),
     "embeddings": (lambda run: round(run.model.encoder.embed_tokens.weight.std().item(), 1), 1),
@@ -253,7 +254,7 @@ def paper_run(data) -> Run:
 
 
 @pytest.mark.parametrize("setting", OTHER_SETTINGS)
-def test_settings_that_no_golden_loss_shows_are_those_of_the_released_code(
+def test_settings_that_do_not_change_the_golden_losses_are_those_of_the_released_code(
     released_run, paper_run, setting
 ):
     read, expected = OTHER_SETTINGS[setting]
