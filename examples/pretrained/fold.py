@@ -108,7 +108,7 @@ def fold_model(model: Path, output: Path, dtype: str = "float32") -> int:
         vectors.append(weights @ encoder.table[ids[places]] / weights.sum())
         pieces.append(Piece(text, float(np.log(weights.sum())), NORMAL))
     model_file = with_rule_name(
-        model_of_pieces(pieces, UNIGRAM, folded_charsmap(), False), FOLDED.encode()
+        model_of_pieces(pieces, UNIGRAM, folded_charsmap()), FOLDED.encode()
     )
     table = table_of_pieces(encoder, encoder.table, np.stack(vectors))
     write_table(encoder, table, [dictionary_of(pieces), model_file], output, dtype, options)

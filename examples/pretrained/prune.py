@@ -185,7 +185,7 @@ def prune(
     places = important_pieces(scores, vectors, frequency, limit)
     names = list(scores)
     pieces = [Piece(names[place], scores[names[place]], NORMAL) for place in places]
-    sentencepiece = model_of_pieces(pieces, UNIGRAM, file.charsmap, False)
+    sentencepiece = model_of_pieces(pieces, UNIGRAM, file.charsmap)
     sentencepiece = with_rule_name(sentencepiece, file.rule)
     table = table_of_pieces(encoder, table, vectors[places])
     write_table(encoder, table, [dictionary_of(pieces), sentencepiece], output, dtype)

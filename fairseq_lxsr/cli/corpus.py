@@ -47,9 +47,6 @@ def add_parser(verbs) -> None:
         metavar="FOLDER",
         help="folder for the text (default: text)",
     )
-    getting.add_argument(
-        "--keep-archive", action="store_true", help="keep the archive after unpacking"
-    )
     getting.set_defaults(run=run_get)
 
 
@@ -169,7 +166,7 @@ def get_test_set(test_set: "Dataset", args: argparse.Namespace) -> None:
     files = {Path(name).name: args.output / name for name in test_set.all_files()}
     archive = args.output / Path(test_set.url).name
     expected = (test_set.size, test_set.sha256)
-    get_archive(test_set.url, archive, files, expected, args.keep_archive)
+    get_archive(test_set.url, archive, files, expected)
     print(f"{args.output}: {test_set.name}, {len(files)} languages (licence: {test_set.licence})")
     command = ["lxsr", "eval", "xsim", "--dataset", test_set.name, "--data", str(args.output)]
     print(shlex.join(command), "...")
@@ -188,7 +185,7 @@ def run_get(args: argparse.Namespace) -> None:
         raise InputError(f"{args.name} requires --lang-pair, for example en-fr")
     source, target = split_pair(args.lang_pair)
     corpus = find_corpus(args.name, source, target)
-    files = get_corpus(corpus, source, target, args.output, args.keep_archive)
+    files = get_corpus(corpus, source, target, args.output)
     # Either one file with pairs, or one file per language with a common prefix.
     data = files[0]
     if len(files) > 1:

@@ -5,7 +5,6 @@ import os
 from collections import Counter
 from contextlib import contextmanager
 from itertools import tee
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairseq_lxsr.errors import InputError, listed
@@ -129,26 +128,33 @@ def check_edit(args: argparse.Namespace) -> str:
 
 def _check_inputs(args: argparse.Namespace) -> None:
     """Decide how --input is read, and refuse options that do not apply."""
-    is_articles = not args.columns and (args.paragraphs or has_paragraphs(args.inputs))
-    if args.columns and (args.paragraphs or args.ids or len(args.inputs) > 1):
-        raise InputError("--columns cannot be combined with --paragraphs, --ids or several files")
-    if is_articles and args.ids:
-        raise InputError(
-            f"{place_of(args.inputs)}: paragraphs get their ids from the files; omit --ids"
-        )
-    if is_articles:
+    if args.columns:
+        if args.paragraphs or args.ids or len(args.inputs) > 1:
+            raise InputError(
+                "--columns cannot be combined with --paragraphs, --ids or several files"
+            )
+    elif args.paragraphs or has_paragraphs(args.inputs):
+        if args.ids:
+            raise InputError(
+                f"{place_of(args.inputs)}: paragraphs get their ids from the files; omit --ids"
+            )
         args.articles = find_articles(args.inputs)
-    if args.columns or is_articles:
+    else:
+        args.input = args.inputs[0]
+        _refuse_table(args.input)
+
+
+def _refuse_table(path: str) -> None:
+    """Raise `InputError` if a file is a table, whose text is found only with --columns."""
+    if not needs_columns(path):
         return
-    args.input = args.inputs[0]
-    if needs_columns(args.input):
-        names = list(map(single_line, column_names(args.input)))
-        if not names:
-            raise InputError(f"{args.input}: empty file; expected a header and rows")
-        raise InputError(
-            f"{args.input} is a table; choose the columns of id and text with --columns, for "
-            f"example --columns {','.join(names[:2])}: the names are {listed(names)}"
-        )
+    names = list(map(single_line, column_names(path)))
+    if not names:
+        raise InputError(f"{path}: empty file; expected a header and rows")
+    raise InputError(
+        f"{path} is a table; choose the columns of id and text with --columns, for "
+        f"example --columns {','.join(names[:2])}: the names are {listed(names)}"
+    )
 
 
 def _check_ids(args: argparse.Namespace, edit: str) -> None:
@@ -299,8 +305,3 @@ def left_out(line_counts: Counter[str], num_indexed: int) -> str:
     if num_unknown:
         message += f", {num_unknown:,} without a known word"
     return message
-
-
-def read_allowed_ids(path: str | None) -> list[str] | None:
-    """Read the ids that a search is limited to; without a file, return None, which means all."""
-    return None if path is None else list(read_lines(Path(path)))

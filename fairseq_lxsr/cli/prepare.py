@@ -13,7 +13,6 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.open import PACKAGE
 from fairseq_lxsr.files.write import refuse_overlap
 from fairseq_lxsr.options import FILE_NAME, file_path, read_yaml_config
-from fairseq_lxsr.preparation.catalogues import LOCALE_FOLDERS
 from fairseq_lxsr.preparation.config import (
     SOURCE_NAME,
     Cleaning,
@@ -25,9 +24,6 @@ from fairseq_lxsr.preparation.config import (
 from fairseq_lxsr.preparation.formats import holds_languages
 from fairseq_lxsr.text.languages import split_pairs
 
-# Options that may be combined with a configuration file.
-WITH_FILE = ("--locale-dir", "--until")
-
 
 def add_parser(verbs) -> None:
     parser = verbs.add_parser("prepare", description=__doc__)
@@ -36,8 +32,7 @@ def add_parser(verbs) -> None:
         nargs="?",
         type=file_path,
         metavar="CONFIG.yaml",
-        help="YAML file that sets all options; it can be combined only with "
-        f"{' and '.join(WITH_FILE)}",
+        help="YAML file that sets all options; it can be combined only with --until",
     )
     parser.add_argument(
         "--lang-pairs",
@@ -56,14 +51,6 @@ def add_parser(verbs) -> None:
         ".jsonl or .po, compressed or not, a .zip with these, or a folder of gettext catalogues; "
         "{pair} stands for SRC-TGT (default: the catalogues of this machine). Repeat it with a "
         "NAME for each source (kind of text); --source-temperature balances sources in training",
-    )
-    parser.add_argument(
-        "--locale-dir",
-        type=file_path,
-        action="append",
-        metavar="FOLDER",
-        help="folder of gettext catalogues; may be repeated "
-        f"(default: {', '.join(map(str, LOCALE_FOLDERS))})",
     )
     parser.add_argument(
         "--until",
@@ -89,8 +76,7 @@ def config_of(args: argparse.Namespace) -> PrepareConfig:
         for word in args.command_line:
             name = word.partition("=")[0]
             # argparse accepts abbreviated option names.
-            is_allowed = any(option.startswith(name) for option in WITH_FILE)
-            if name.startswith("--") and not is_allowed:
+            if name.startswith("--") and not "--until".startswith(name):
                 raise InputError(
                     f"{word} cannot be combined with {args.config}; set it in the file"
                 )
@@ -150,8 +136,7 @@ def run_prepare(args: argparse.Namespace) -> None:
 
     config = config_of(args)
     refuse_overlap([Path(config.work) / pipeline.SUMMARY_FILE], [args.config])
-    locale_folders = tuple(args.locale_dir or LOCALE_FOLDERS)
-    done = pipeline.prepare_corpora(config, locale_folders, args.until)
+    done = pipeline.prepare_corpora(config, args.until)
     if done is None:
         return
     data = os.pathsep.join(map(str, done.data))

@@ -16,7 +16,6 @@ from fairseq_lxsr.cli.index_edits import (
     edit_index,
     left_out,
     naming_ids,
-    read_allowed_ids,
     read_documents,
 )
 from fairseq_lxsr.cli.options import (
@@ -304,17 +303,16 @@ def run_search(args: argparse.Namespace) -> None:
         encode,
         options.k,
         find_reranker(encoder, options),
-        read_allowed_ids(args.only_ids),
+        list(read_lines(args.only_ids)) if args.only_ids else None,
         ranker=find_passage_ranker(encoder),
         score_threshold=options.threshold,
     )
     has_ids = index.config["ids"]
     if args.json:
         write_json(args.output, text, results_by_query, rows, has_ids)
-    elif args.numbered:
-        write(args.output, text, results_by_query, rows, has_ids)
     else:
-        write(args.output, text, results_by_query, None, has_ids)
+        numbers = rows if args.numbered else None
+        write(args.output, text, results_by_query, numbers, has_ids)
     print_skipped(len(queries), len(rows), results_by_query, options.threshold)
     entities.report("queries")
     say_long(encoder)
@@ -427,7 +425,7 @@ def write(
     queries: "Sequence[str]",
     results_by_query: list[list["Hit"]],
     numbers: "Sequence[int] | None",
-    has_ids: bool = False,
+    has_ids: bool,
 ) -> None:
     """Write the results to a file as TSV, or to the screen as readable text.
 
@@ -477,7 +475,7 @@ def write_json(
     queries: "Sequence[str]",
     results_by_query: list[list["Hit"]],
     numbers: "Sequence[int]",
-    has_ids: bool = False,
+    has_ids: bool,
 ) -> None:
     """Write one line of JSON per query; see `write` for the arguments."""
     from fairseq_lxsr.search.corpus import hit_fields

@@ -17,6 +17,8 @@ from fairseq_lxsr.vectors import csls_best, csls_pairs, normalise_rows
 
 # Mining stops after this many passes over all language pairs without a new sentence pair.
 MAX_EMPTY_ROUNDS = 20
+# Number of neighbours for CSLS.
+NEIGHBOURS = 10
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,6 @@ def mine_draws(
     best: int,
     count: int,
     seed: int,
-    neighbours: int = 10,
     candidates: int = 0,
     pair_languages: str = "different",
 ) -> tuple[list[MinedPair], dict[str, float]]:
@@ -108,7 +109,6 @@ def mine_draws(
         best: maximum number of pairs to keep from the two samples.
         count: number of distinct pairs to mine.
         seed: random seed of the samples.
-        neighbours: number of neighbours for CSLS.
         candidates: number of sentences in the second sample (b in the paper). Each sentence of the
             first sample is then only paired with the best of them. If 0, both samples have `draw`
             sentences, and a sentence may be in several pairs.
@@ -142,7 +142,7 @@ def mine_draws(
             second = _sample(embedded, places[1])
             encoded = time.perf_counter()
             count_before = len(mined)
-            for pair in _best_pairs(first, second, best, neighbours, candidates > 0):
+            for pair in _best_pairs(first, second, best, candidates > 0):
                 if len(mined) < count:
                     key = frozenset(zip(pair.languages, pair.sentences, strict=True))
                     mined.setdefault(key, pair)
@@ -219,19 +219,16 @@ def _sample(embedded: Mapping[str, LazyEmbeddings], places: Places) -> Sample:
     return Sample(languages, sentences, np.concatenate(vectors))
 
 
-def _best_pairs(
-    first: Sample, second: Sample, best: int, neighbours: int, one_each: bool
-) -> Iterator[MinedPair]:
+def _best_pairs(first: Sample, second: Sample, best: int, one_each: bool) -> Iterator[MinedPair]:
     """Yield the pairs with the highest CSLS scores in descending order.
 
     Args:
         first: one sample.
         second: the other sample, which contains the candidates for the first.
         best: maximum number of pairs.
-        neighbours: number of neighbours for CSLS.
         one_each: pair each sentence of the first sample with its best candidate only.
     """
-    k = min(neighbours, len(first), len(second))
+    k = min(NEIGHBOURS, len(first), len(second))
     if one_each:
         best_scores, best_columns = csls_best(first.vectors, second.vectors, k)
         rows = np.argsort(-best_scores, kind="stable")[:best]

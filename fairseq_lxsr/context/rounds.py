@@ -23,7 +23,7 @@ from fairseq_lxsr.encoder.locate import find_model
 from fairseq_lxsr.encoder.model_folder import CONFIG_FILE, read_config
 from fairseq_lxsr.errors import InputError, listed, sigterm_as_interrupt
 from fairseq_lxsr.export.folder import export_checkpoint
-from fairseq_lxsr.files.lines import Lines, read_lines
+from fairseq_lxsr.files.lines import Lines, count_file_lines, count_lines, read_lines
 from fairseq_lxsr.files.locks import locked_work_folder
 from fairseq_lxsr.files.open import PACKAGE, sha256
 from fairseq_lxsr.files.records import parse_json
@@ -265,7 +265,7 @@ class Rounds:
                 model = find_model(self.config.start_model)
             self._mine(model, mined, folder.name)
         # Each pair yields two samples, one per direction.
-        samples = 2 * count_records(mined)
+        samples = 2 * count_file_lines(mined)
         last = previous.parent / "checkpoints" / "checkpoint_last.pt"
         options = ("--mined", mined, "--disable-validation", "--finetune-from-model", last)
         self._train(folder, [samples], options)
@@ -340,7 +340,7 @@ class Rounds:
         restore_last_checkpoint(folder / "checkpoints" / "checkpoint_last.pt")
         start = time.perf_counter()
         # An interrupted run appends to its existing log.
-        earlier_lines = count_records(log) if log.is_file() else 0
+        earlier_lines = count_lines(log) or 0
         if run_logged(command, log, self.lock):
             reason = _reason_of_failure(log, earlier_lines)
             raise InputError(
@@ -445,11 +445,6 @@ class Rounds:
             read_gold(Path(self.config.gold))
         if self.config.start_model and not (self.work / "round1" / "mined.tsv").is_file():
             read_config(find_model(self.config.start_model))
-
-
-def count_records(path: Path) -> int:
-    """Count the lines of a log or table file."""
-    return sum(1 for _ in read_lines(path, is_sentence=False))
 
 
 def _describe_mining(report: dict[str, Any]) -> str:

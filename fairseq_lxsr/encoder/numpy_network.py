@@ -53,16 +53,12 @@ class Bag:
         config: encoder sizes; `config.is_bag` must be true.
         weights: embedding table [V, D] under the name `TABLE`, and, if the encoder has order
             coefficients, their weights [k, D] under the name `ORDER`. A packed table stays packed.
-        batch_pieces: number of word pieces per batch.
-        batches_per_thread: number of batches that a thread receives at once.
     """
 
     def __init__(
         self,
         config: TransformerConfig,
         weights: Mapping[str, np.ndarray | PackedTable],
-        batch_pieces: int = BATCH_PIECES,
-        batches_per_thread: int = BATCHES_PER_THREAD,
     ):
         self.config = config
         self._weights: dict[str, Any] = {}
@@ -71,8 +67,6 @@ class Bag:
                 self._weights[name] = value if name == TABLE else value.all_rows()
             else:
                 self._weights[name] = np.require(value, np.float32, ["C", "W"])
-        self.batch_pieces = batch_pieces
-        self.batches_per_thread = batches_per_thread
 
     @property
     def weights(self) -> dict[str, np.ndarray]:
@@ -114,16 +108,16 @@ class Bag:
         All sentences in a batch have the same length, and so the same position weights. Sentences
         without word pieces do not belong to any batch.
         """
-        is_large = len(pieces.ids) > self.batches_per_thread * self.batch_pieces
+        is_large = len(pieces.ids) > BATCHES_PER_THREAD * BATCH_PIECES
         thread_count = usable_threads() if is_large else 1
-        batches = batches_of_one_length(pieces.lengths, self.batch_pieces)
+        batches = batches_of_one_length(pieces.lengths)
         table, places = self.rows(pieces.ids)
         pieces = FlatPieces(places, pieces.starts, pieces.lengths)
         embed_batch = partial(self._embed_batch, table, pieces, threading.local())
         with ThreadPoolExecutor(thread_count) if thread_count > 1 else nullcontext() as pool:
             run = pool.map if pool else map
             # Submit small groups, because finished embeddings stay in memory until requested.
-            group_size = self.batches_per_thread * thread_count
+            group_size = BATCHES_PER_THREAD * thread_count
             while group := list(islice(batches, group_size)):
                 yield from zip(group, run(embed_batch, group), strict=True)
 
@@ -145,7 +139,7 @@ class Bag:
         # Reuse the buffer, because allocating one per batch would take half of the total time.
         buffer = getattr(local, "buffer", None)
         if buffer is None or len(buffer) < len(places):
-            row_count = max(self.batch_pieces, length)
+            row_count = max(BATCH_PIECES, length)
             buffer = np.empty((row_count, self.config.embed_dim), dtype=np.float32)
             local.buffer = buffer
         # The ids are valid, so no ids are clipped. Other modes would copy the rows twice.
@@ -196,21 +190,19 @@ class Bag:
         return (np.cos(factors * angle) * scale).astype(np.float32)
 
 
-def batches_of_one_length(
-    lengths: np.ndarray, batch_pieces: int = BATCH_PIECES
-) -> Iterator[np.ndarray]:
+def batches_of_one_length(lengths: np.ndarray) -> Iterator[np.ndarray]:
     """Yield batches of equally long sentences, as sentence indices, int [n].
 
     Args:
-        lengths: number of word pieces per sentence [N]; sentences of length 0 are skipped.
-        batch_pieces: maximum number of word pieces per batch. A longer sentence gets its own batch.
+        lengths: number of word pieces per sentence [N]; sentences of length 0 are skipped. A
+            sentence of more than `BATCH_PIECES` gets its own batch.
     """
     order = np.argsort(lengths, kind="stable")
     sorted_lengths = lengths[order]
     previous = np.concatenate([[0], sorted_lengths[:-1]])
     firsts = np.flatnonzero(sorted_lengths != previous).tolist()
     for first, last in pairwise([*firsts, len(order)]):
-        step = max(1, batch_pieces // int(sorted_lengths[first]))
+        step = max(1, BATCH_PIECES // int(sorted_lengths[first]))
         for start in range(first, last, step):
             yield order[start : min(start + step, last)]
 

@@ -13,7 +13,7 @@ from fairseq_lxsr.encoder.model_folder import WEIGHTS_FILE
 from fairseq_lxsr.encoder.numpy_network import TABLE
 from fairseq_lxsr.errors import InputError, listed
 from fairseq_lxsr.text.data_folder import find_dictionary
-from fairseq_lxsr.text.languages import is_same_language, split_pair, split_pairs
+from fairseq_lxsr.text.languages import is_same_language, split_pair
 from fairseq_lxsr.text.tokenizer import MASK, read_dictionary
 
 # Maps safetensors types of stored embeddings to values of `lxsr export folder --dtype`.
@@ -130,9 +130,8 @@ def new_languages(encoder: SentenceEncoder, pairs: list[str], model: str | Path)
     Raises:
         InputError: if both languages of a pair are new.
     """
-    old_languages = _trained_languages(encoder) or [split_pair(pair)[0] for pair in pairs]
-    # Remove duplicates while keeping the order.
-    old_languages = list(dict.fromkeys(old_languages))
+    first_languages = dict.fromkeys(split_pair(pair)[0] for pair in pairs)
+    old_languages = encoder.languages or list(first_languages)
     new: dict[str, None] = {}
     for pair in pairs:
         new_sides = [side for side in split_pair(pair) if not _is_among(side, old_languages)]
@@ -143,13 +142,6 @@ def new_languages(encoder: SentenceEncoder, pairs: list[str], model: str | Path)
             )
         new |= dict.fromkeys(new_sides)
     return list(new)
-
-
-def _trained_languages(encoder: SentenceEncoder) -> list[str]:
-    pairs = trained_pairs(encoder)
-    if not pairs:
-        return []
-    return [side for pair in split_pairs(pairs, distinct=False) for side in pair]
 
 
 def _is_among(language: str, languages: Sequence[str]) -> bool:

@@ -195,34 +195,12 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def compare(
-    first: Sequence[Score], second: Sequence[Score], draws: int = BOOTSTRAP_DRAWS
-) -> tuple[list[Comparison], list[str]]:
-    """Compare two systems with one run each, on all values measured with the same settings.
-
-        results, notes = compare(read_scores("a.jsonl"), read_scores("b.jsonl"))
-
-    The intervals do not include the variation between training runs; use `compare_runs` for that.
-
-    Args:
-        first: scores of the first system.
-        second: scores of the second system.
-        draws: number of bootstrap samples, each drawn with replacement.
-
-    Returns:
-        The comparisons, and notes on scores that could not be compared. If a
-        file has several comparable scores, the last one is used; a note is added if their models
-        differ.
-    """
-    return compare_runs([first], [second], draws)
-
-
 def compare_runs(
     first: Sequence[Sequence[Score]],
     second: Sequence[Sequence[Score]],
     draws: int = BOOTSTRAP_DRAWS,
 ) -> tuple[list[Comparison], list[str]]:
-    """Compare two systems that were each trained several times with different seeds.
+    """Compare two systems, each trained once or several times with different seeds.
 
         results, notes = compare_runs(
             [read_scores("a.1.jsonl"), read_scores("a.2.jsonl")],
@@ -236,7 +214,8 @@ def compare_runs(
 
     Returns:
         Comparisons of all values that every run has for the same settings, and notes on scores that
-        could not be compared, like those of `compare`.
+        could not be compared. If a run has several comparable scores, the last one is used; a note
+        is added if their models differ.
     """
     first_name = _name_of_files("first", first)
     second_name = _name_of_files("second", second)

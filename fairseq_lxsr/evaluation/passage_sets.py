@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -114,11 +114,42 @@ def read_passage_set(files: PassageFiles, languages: tuple[str, str] = ("", ""))
         InputError: if a line is invalid, an identifier is repeated or unknown, or no passage is
             relevant.
     """
-    queries_file, passages_file, relevant_file = files
+    queries_file, passages_file, _ = files
     queries = _read_texts(queries_file)
     passages = _read_texts(passages_file)
-    is_beir = _is_json(queries_file) and _is_json(passages_file)
     passage_rows = {name: row for row, name in enumerate(passages)}
+    relevant = _relevant_rows(files, queries, passage_rows)
+    # Queries without a relevant passage are skipped, as in BEIR.
+    names = [name for name in queries if name in relevant]
+    excluded = {}
+    if _is_beir(files):
+        for number, name in enumerate(names):
+            if name in passage_rows:
+                excluded[number] = passage_rows[name]
+    return PassageSet(
+        Text([queries[name] for name in names], languages[0], str(queries_file)),
+        Text(list(passages.values()), languages[1], str(passages_file)),
+        [relevant[name] for name in names],
+        excluded=excluded,
+        query_ids=names,
+        passage_ids=list(passages),
+    )
+
+
+def _relevant_rows(
+    files: PassageFiles, queries: Container[str], passage_rows: Mapping[str, int]
+) -> dict[str, dict[int, float]]:
+    """Read the relevant pairs.
+
+    Args:
+        files: as in `read_passage_set`.
+        queries: identifiers of the queries.
+        passage_rows: maps identifiers of passages to their rows.
+
+    Returns:
+        Maps queries to the rows of relevant passages and their grades, as in `PassageSet`.
+    """
+    queries_file, passages_file, relevant_file = files
     missing_rows: dict[str, int] = {}
     relevant: dict[str, dict[int, float]] = {}
     for place, query, passage, grade in _read_relevant(relevant_file):
@@ -128,7 +159,7 @@ def read_passage_set(files: PassageFiles, languages: tuple[str, str] = ("", ""))
                 "check that the files belong together"
             )
         row = passage_rows.get(passage)
-        if row is None and is_beir:
+        if row is None and _is_beir(files):
             # Retrieved rows of -1 mark that there is no passage.
             row = missing_rows.setdefault(passage, -2 - len(missing_rows))
         if row is None:
@@ -145,21 +176,11 @@ def read_passage_set(files: PassageFiles, languages: tuple[str, str] = ("", ""))
             f"{relevant_file}: none of the {len(missing_rows):,} relevant passages is in "
             f"{passages_file}; check that the files belong together"
         )
-    # Queries without a relevant passage are skipped, as in BEIR.
-    names = [name for name in queries if name in relevant]
-    excluded = {}
-    if is_beir:
-        for number, name in enumerate(names):
-            if name in passage_rows:
-                excluded[number] = passage_rows[name]
-    return PassageSet(
-        Text([queries[name] for name in names], languages[0], str(queries_file)),
-        Text(list(passages.values()), languages[1], str(passages_file)),
-        [relevant[name] for name in names],
-        excluded=excluded,
-        query_ids=names,
-        passage_ids=list(passages),
-    )
+    return relevant
+
+
+def _is_beir(files: PassageFiles) -> bool:
+    return _is_json(files[0]) and _is_json(files[1])
 
 
 def read_codes(path: str | Path, languages: tuple[str, str] = ("", "")) -> PassageSet:

@@ -137,7 +137,7 @@ class _Card:
         if self.is_static:
             tags += STATIC_TAGS
         metadata: dict[str, Any] = {
-            "language": _languages(self.encoder.config["training"]),
+            "language": self.encoder.languages,
             **self.licence(),
             "tags": tags,
             "pipeline_tag": "sentence-similarity",
@@ -198,17 +198,6 @@ def _front_matter(metadata: Mapping[str, Any]) -> str:
         text = NOT_YAML.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
         lines.append(f"{key}: {text}")
     return "\n".join([*lines, "---", ""])
-
-
-def _languages(training: dict[str, Any]) -> list[str]:
-    """List the languages of the training text."""
-    pairs = list(training.get("pairs") or ())
-    pairs += (training.get("lang_pairs") or "").split(",")
-    languages: set[str] = set()
-    for pair in pairs:
-        if pair:
-            languages.update(pair.strip().split("-"))
-    return sorted(languages)
 
 
 def _heading(name: str, library: str, is_static: bool, needs_flag: bool) -> str:

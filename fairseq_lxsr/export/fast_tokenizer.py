@@ -123,7 +123,7 @@ MARKED = {
 }
 
 
-def check_exportable(encoder: SentenceEncoder, form: str) -> None:
+def check_exportable(encoder: SentenceEncoder) -> None:
     """Check that other programs can run an encoder.
 
     Args:
@@ -144,7 +144,7 @@ def check_exportable(encoder: SentenceEncoder, form: str) -> None:
         else:
             return
     raise InputError(
-        f"a model with {kind} cannot be exported to {form}; use the model folder itself, or "
+        f"a model with {kind} cannot be exported to onnx; use the model folder itself, or "
         "`lxsr embed`"
     )
 

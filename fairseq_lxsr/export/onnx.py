@@ -74,7 +74,7 @@ def export_onnx(
         InputError: if a library is missing, if the classifier file is invalid, or if the embeddings
             differ by more than rounding.
     """
-    fast_tokenizer.check_exportable(encoder, "onnx")
+    fast_tokenizer.check_exportable(encoder)
     for library in ("onnx", "onnxruntime", "tokenizers"):
         require(library, "onnx", "this export")
     if not encoder.size.is_bag:

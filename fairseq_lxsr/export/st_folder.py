@@ -254,7 +254,7 @@ def _compare(
 ) -> float:
     """Return the largest coordinate difference between the embeddings of both libraries."""
     _silence_transformers()
-    model = load_folder(folder, "cpu")
+    model = load_folder(folder)
     embeddings = model.encode(sentences, batch_size=8, show_progress_bar=False)
     # Without a counter, `encode` would log how many of these sentences were truncated.
     counts: Counter[str] = Counter()
@@ -279,22 +279,22 @@ def _silence_transformers() -> None:
     logging.disable_progress_bar()
 
 
-def load_folder(folder: str | Path, device: str | None = None) -> Any:
-    """Load a folder as a `SentenceTransformer`, without running its code or unpickling."""
+def load_folder(folder: Path) -> Any:
+    """Load a folder as a `SentenceTransformer` on the CPU, without running code or unpickling."""
     require_library(f"{folder}:")
     from sentence_transformers import SentenceTransformer
 
     from fairseq_lxsr.export.st_module import load_sentence_transformer
 
-    check_export(Path(folder))
-    if (Path(folder) / ST_MODULE).is_dir():
-        return load_sentence_transformer(folder, device)
+    check_export(folder)
+    if (folder / ST_MODULE).is_dir():
+        return load_sentence_transformer(folder, "cpu")
     safe_options: Any = {
         "local_files_only": True,
         "trust_remote_code": False,
         "model_kwargs": {"use_safetensors": True},
     }
-    return SentenceTransformer(str(folder), device=device, **safe_options)
+    return SentenceTransformer(str(folder), device="cpu", **safe_options)
 
 
 def unsupported_feature(encoder: SentenceEncoder) -> str:

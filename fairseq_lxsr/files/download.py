@@ -140,7 +140,6 @@ def get_archive(
     archive: Path,
     outputs: Mapping[str, Path],
     expected: tuple[int | None, str | None] = (None, None),
-    keep_archive: bool = False,
 ) -> None:
     """Download an archive and extract files from it, unless all of these files exist.
 
@@ -151,7 +150,6 @@ def get_archive(
         archive: path of the archive, ending in `.zip`, `.tgz` or `.tar.gz`.
         outputs: maps file names in the archive to output paths (see `unpack`).
         expected: size in bytes and SHA-256 checksum of the archive; None if unknown.
-        keep_archive: whether to keep the archive.
 
     Raises:
         InputError: if the archive cannot be downloaded, is damaged, or lacks one of the files, or
@@ -164,5 +162,5 @@ def get_archive(
         existed = archive.is_file()
         download(url, archive, *expected)
         unpack(archive, outputs)
-        if not (keep_archive or existed):
+        if not existed:
             archive.unlink()

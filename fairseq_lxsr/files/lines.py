@@ -67,13 +67,7 @@ def count_lines(path: str | Path | None) -> int | None:
     """Return the number of lines in a file, or None if there is no file or it is a stream."""
     if not path or not Path(path).is_file():
         return None
-    count = 0
-    last = b"\n"
-    with reading(path), open_binary(path) as stream:
-        while block := stream.read(READ_BYTES):
-            count += block.count(b"\n")
-            last = block[-1:]
-    return count + (last != b"\n")
+    return count_file_lines(path)
 
 
 def read_lines(
@@ -308,10 +302,10 @@ def _unequal(
 
 
 def count_file_lines(path: str | Path) -> int:
-    """Count the lines of an uncompressed file. The last line may lack a newline."""
+    """Count the lines of a file. The last line may lack a newline."""
     count = 0
     last_byte = b"\n"
-    with open(path, "rb") as stream:
+    with reading(path), open_binary(path) as stream:
         while block := stream.read(READ_BYTES):
             count += block.count(b"\n")
             last_byte = block[-1:]

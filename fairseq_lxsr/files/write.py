@@ -221,6 +221,11 @@ def sync(path: Path) -> None:
     """Flush a file, or a folder and its contents, to disk before it is renamed."""
     for inside in sorted(path.iterdir()) if path.is_dir() else ():
         sync(inside)
+    sync_one(path)
+
+
+def sync_one(path: Path) -> None:
+    """Flush a file, or only the names in a folder, to disk."""
     if path.is_dir() and os.name == "nt":
         return
     descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)

@@ -138,29 +138,24 @@ def alignment_loss(
     else:
         u = unit(u)
         v = unit(v)
-    # Two tensors [B]: the similarities of u and of v to the extra candidates.
     extra: list[Tensor] = []
     if negatives is not None:
-        embeddings = unit(negatives.embeddings)
-        for queries, is_candidate in zip((u, v), negatives.is_candidate.unbind(dim=1), strict=True):
-            part = (queries * embeddings).sum(dim=1) * scale
-            extra.append(part.masked_fill(~is_candidate, float("-inf")))
-    if (
-        similarity == "cosine"
-        and candidates is None
-        and same_text is None
-        and scale <= SHARED_SCALE
-    ):
-        return _cosine_loss(u @ v.T if cosines is None else cosines.values, scale, extra)
+        negatives = negatives._replace(embeddings=unit(negatives.embeddings))
+        extra = _similarities_to_negatives(u, v, negatives, scale)
     # [B, C]
-    to_v = u @ (v if candidates is None else unit(candidates.v)).T
-    to_u = to_v.T if candidates is None else v @ unit(candidates.u).T
-    true = torch.arange(len(u), device=u.device) + (0 if candidates is None else candidates.first)
+    true = torch.arange(len(u), device=u.device)
     if candidates is not None:
-        # [B, C]
+        true = true + candidates.first
+        to_v = u @ unit(candidates.v).T
+        to_u = v @ unit(candidates.u).T
         is_negative = torch.arange(len(candidates.u), device=u.device) != true[:, None]
         hidden = is_negative & ~candidates.is_candidate
         to_v, to_u = (part.masked_fill(hidden, float("-inf")) for part in (to_v, to_u))
+    elif similarity == "cosine" and same_text is None and scale <= SHARED_SCALE:
+        return _cosine_loss(u @ v.T if cosines is None else cosines.values, scale, extra)
+    else:
+        to_v = u @ v.T
+        to_u = to_v.T
     loss = u.new_zeros(())
     for side, similarities in enumerate((to_v, to_u)):
         similarities = similarities * scale
@@ -171,6 +166,17 @@ def alignment_loss(
             similarities = torch.cat((similarities, extra[side][:, None]), dim=1)
         loss = loss + F.cross_entropy(similarities, true, reduction="sum")
     return loss
+
+
+def _similarities_to_negatives(
+    u: Tensor, v: Tensor, negatives: Negatives, scale: float
+) -> list[Tensor]:
+    """Return the scaled similarities of u and of v to the extra candidates, two tensors [B]."""
+    similarities = []
+    for queries, is_candidate in zip((u, v), negatives.is_candidate.unbind(dim=1), strict=True):
+        part = (queries * negatives.embeddings).sum(dim=1) * scale
+        similarities.append(part.masked_fill(~is_candidate, float("-inf")))
+    return similarities
 
 
 def _cosine_loss(cosines: Tensor, scale: float, extra: list[Tensor]) -> Tensor:

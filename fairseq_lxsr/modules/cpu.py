@@ -66,13 +66,13 @@ def cpu_autocast_dtype(precision: str) -> torch.dtype:
 
 
 @functools.cache
-def faster_dtype(rows: int = 2048, width: int = 512) -> torch.dtype:
+def faster_dtype() -> torch.dtype:
     """Return bfloat16 if matrix multiplications are clearly faster in it, and float32 otherwise.
 
     The benchmark measures forward and backward passes. It takes tens of milliseconds and runs once
     per process.
     """
-    times = {dtype: _seconds(dtype, rows, width) for dtype in (torch.float32, torch.bfloat16)}
+    times = {dtype: _seconds(dtype) for dtype in (torch.float32, torch.bfloat16)}
     # bfloat16 must be clearly faster, so that a busy machine rarely changes a resumed run's dtype.
     is_faster = times[torch.bfloat16] < 0.8 * times[torch.float32]
     dtype = torch.bfloat16 if is_faster else torch.float32
@@ -85,14 +85,14 @@ def faster_dtype(rows: int = 2048, width: int = 512) -> torch.dtype:
     return dtype
 
 
-def _seconds(dtype: torch.dtype, rows: int, width: int) -> float:
+def _seconds(dtype: torch.dtype) -> float:
     """Time one layer's matrix multiplications in seconds: the best of three runs after a warm-up.
 
-    Each multiplication is [rows, width] x [width, width], with forward and backward pass.
+    Each multiplication is [2048, 512] x [512, 512], with forward and backward pass.
     """
     # Set the device explicitly, because a model may currently be under construction on meta.
-    x = torch.ones(rows, width, device="cpu")
-    weight = torch.ones(width, width, device="cpu", requires_grad=True)
+    x = torch.ones(2048, 512, device="cpu")
+    weight = torch.ones(512, 512, device="cpu", requires_grad=True)
     times = []
     for _ in range(4):
         start = time.perf_counter()

@@ -6,7 +6,6 @@ All files may be compressed.
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +74,6 @@ def find_source(
     data: TextName | Sources | Sequence[str],
     source: str,
     target: str,
-    locale_folders: Sequence[Path] = LOCALE_FOLDERS,
     columns: Columns | None = None,
 ) -> Source:
     """Find the text for a language pair, given its file name, prefix or folder.
@@ -88,36 +86,23 @@ def find_source(
             text.
         source: source language.
         target: target language.
-        locale_folders: folders with the catalogues on this machine.
         columns: columns of tables; None detects them (see `tables`).
 
     Raises:
         InputError: if the text is missing, or belongs to another language pair.
     """
-    find = partial(
-        _find_text, source=source, target=target, locale_folders=locale_folders, columns=columns
-    )
     if isinstance(data, Mapping):
-        parts = {
-            name: find_source(text, source, target, locale_folders, columns)
-            for name, text in data.items()
-        }
+        parts = {name: find_source(text, source, target, columns) for name, text in data.items()}
         name = ", ".join(f"{name}={part.name}" for name, part in parts.items())
         return replace(join_sources(parts.values()), name=name, parts=parts)
     if data is None or isinstance(data, str):
-        return find(data)
-    return join_sources([find(text) for text in data])
+        return _find_text(data, source, target, columns)
+    return join_sources([_find_text(text, source, target, columns) for text in data])
 
 
-def _find_text(
-    data: TextName,
-    source: str,
-    target: str,
-    locale_folders: Sequence[Path],
-    columns: Columns | None,
-) -> Source:
+def _find_text(data: TextName, source: str, target: str, columns: Columns | None) -> Source:
     if data is None:
-        return _find_catalogues("gettext catalogues", source, target, tuple(locale_folders))
+        return _find_catalogues("gettext catalogues", source, target, LOCALE_FOLDERS)
     path = Path(data)
     # A folder is always read as a folder of catalogues.
     if path.is_dir():
@@ -135,7 +120,7 @@ def _find_text(
         return Source(name, _on_disk(path), read, is_messages=ending in CATALOGUES)
     if ending == ".zip":
         check_file(path, f"an archive with text of {source} and {target}")
-        return _find_in_archive(path, source, target, locale_folders, columns)
+        return _find_in_archive(path, source, target, columns)
     files = _two_sides(data, source, target)
     return Source(data, _on_disk(*files), lambda dropped: read_parallel(*files, is_sentence=False))
 
@@ -183,9 +168,7 @@ def _on_disk(*paths: Path) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(archive_of(path) or path for path in paths))
 
 
-def _find_in_archive(
-    archive: Path, source: str, target: str, locale_folders: Sequence[Path], columns: Columns | None
-) -> Source:
+def _find_in_archive(archive: Path, source: str, target: str, columns: Columns | None) -> Source:
     """Find the text of a pair in a .zip: aligned files as in OPUS, or memories and tables."""
     names = names_in_archive(archive)
     texts: dict[str, tuple[str | None, ...]] = {}
@@ -213,7 +196,7 @@ def _find_in_archive(
     if unread:
         say(f"{archive}: not read for {source}-{target} ({len(unread):,}): {listed(unread)}")
     return join_sources(
-        [_find_text(f"{archive}/{name}", source, target, locale_folders, columns) for name in texts]
+        [_find_text(f"{archive}/{name}", source, target, columns) for name in texts]
     )
 
 

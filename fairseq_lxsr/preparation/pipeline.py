@@ -5,7 +5,6 @@ A stage is skipped if its inputs and options have not changed.
 
 import json
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -15,7 +14,6 @@ from fairseq_lxsr.files.lines import count_file_lines
 from fairseq_lxsr.files.locks import locked_work_folder
 from fairseq_lxsr.files.write import atomic_write
 from fairseq_lxsr.preparation.binarise import SUBWORD_FILES, binarise, shard_folders
-from fairseq_lxsr.preparation.catalogues import LOCALE_FOLDERS
 from fairseq_lxsr.preparation.clean import TextPair, make_filters
 from fairseq_lxsr.preparation.config import PrepareConfig
 from fairseq_lxsr.preparation.corpus import (
@@ -54,9 +52,7 @@ class Prepared:
     summary: Path
 
 
-def prepare_corpora(
-    config: PrepareConfig, locale_folders: Sequence[Path] = LOCALE_FOLDERS, until: str | None = None
-) -> Prepared | None:
+def prepare_corpora(config: PrepareConfig, until: str | None = None) -> Prepared | None:
     """Run all stages, and write their manifests to a summary file.
 
     Subwords, and corpora of pairs without a text in `config.pairs`, may be external, that is,
@@ -64,7 +60,6 @@ def prepare_corpora(
 
     Args:
         config: options of the preparation.
-        locale_folders: folders with the gettext catalogues on this machine.
         until: last stage to run, `clean` or `subwords`; None runs all stages.
 
     Returns:
@@ -77,15 +72,13 @@ def prepare_corpora(
     if config.subwords.simplify_chinese:
         require_converter()
     with locked_work_folder(Path(config.work)):
-        return _run_stages(config, locale_folders, until)
+        return _run_stages(config, until)
 
 
-def _run_stages(
-    config: PrepareConfig, locale_folders: Sequence[Path], until: str | None
-) -> Prepared | None:
+def _run_stages(config: PrepareConfig, until: str | None) -> Prepared | None:
     """Run the stages in the locked work folder."""
     corpora = {split_pair(pair): corpus_folder(config, pair) for pair in config.pairs}
-    clean(config, locale_folders)
+    clean(config)
     if until == "clean":
         return None
     subwords = Path(config.work) / "subwords"
@@ -101,7 +94,7 @@ def _run_stages(
     return summarise(config)
 
 
-def clean(config: PrepareConfig, locale_folders: Sequence[Path] = LOCALE_FOLDERS) -> None:
+def clean(config: PrepareConfig) -> None:
     """Read, clean and split the text of every language pair.
 
     If two pairs share a language, they hold out the same sentences in that language, provided that
@@ -109,7 +102,6 @@ def clean(config: PrepareConfig, locale_folders: Sequence[Path] = LOCALE_FOLDERS
 
     Args:
         config: options of the preparation.
-        locale_folders: folders with the gettext catalogues on this machine.
 
     Raises:
         InputError: if an option is invalid for the text, or a text cannot be read.
@@ -120,7 +112,7 @@ def clean(config: PrepareConfig, locale_folders: Sequence[Path] = LOCALE_FOLDERS
             f"{folder}: external corpus, used unchanged; its training text may contain sentences "
             "that other pairs hold out"
         )
-    sources = _find_sources(config, external, locale_folders)
+    sources = _find_sources(config, external)
     is_shared = shares_a_language(config)
     read_as = _read_as(config)
     # If pairs share a language, the final corpora are built later, from the cleaned corpora.
@@ -177,9 +169,7 @@ def _is_corpus_external(config: PrepareConfig, pair: str) -> bool:
     return config.pairs[pair] is None and is_external(corpus_folder(config, pair), names)
 
 
-def _find_sources(
-    config: PrepareConfig, external: dict[TextPair, Path], locale_folders: Sequence[Path]
-) -> dict[TextPair, Source]:
+def _find_sources(config: PrepareConfig, external: dict[TextPair, Path]) -> dict[TextPair, Source]:
     """Find the text of each language pair that has no external corpus.
 
     Raises:
@@ -191,7 +181,7 @@ def _find_sources(
     for pair, text in config.pairs.items():
         languages = split_pair(pair)
         if languages not in external:
-            sources[languages] = find_source(text, *languages, locale_folders, columns)
+            sources[languages] = find_source(text, *languages, columns)
     for languages, source in sources.items():
         # This call only serves to report errors early; each worker creates its own filters.
         make_filters(config.cleaning.for_text(source.is_messages).filters or {}, languages)

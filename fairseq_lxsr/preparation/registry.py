@@ -106,22 +106,18 @@ def registry() -> dict[str, PublicCorpus]:
     return corpora
 
 
-def find_corpus(
-    name: str, source: str, target: str, corpora: dict[str, PublicCorpus] | None = None
-) -> PublicCorpus:
+def find_corpus(name: str, source: str, target: str) -> PublicCorpus:
     """Return the registry entry of a corpus that covers a language pair.
 
     Args:
         name: name in the registry.
         source: source language, in any spelling of its code.
         target: target language, in any spelling of its code.
-        corpora: maps names to corpora; None uses the registry.
 
     Raises:
         InputError: if there is no such corpus to download, or it does not contain the pair.
     """
-    if corpora is None:
-        corpora = registry()
+    corpora = registry()
     corpus = corpora.get(name)
     if corpus is None or corpus.url is None:
         names = []
@@ -140,9 +136,7 @@ def find_corpus(
     return corpus
 
 
-def get_corpus(
-    corpus: PublicCorpus, source: str, target: str, folder: Path, keep_archive: bool = False
-) -> list[Path]:
+def get_corpus(corpus: PublicCorpus, source: str, target: str, folder: Path) -> list[Path]:
     """Download and unpack a language pair of a corpus. An interrupted download is resumed.
 
     Args:
@@ -150,7 +144,6 @@ def get_corpus(
         source: source language, in any spelling of its code.
         target: target language, in any spelling of its code.
         folder: output folder.
-        keep_archive: whether to keep the archive after unpacking.
 
     Returns:
         Files that `formats.find_source` accepts: NAME.SRC-TGT.SRC and NAME.SRC-TGT.TGT, or
@@ -178,7 +171,7 @@ def get_corpus(
         _value_of_pair(corpus.sha256, source, target),
     )
     url = corpus.fill(corpus.url or "", source, target)
-    get_archive(url, archive, members, published, keep_archive)
+    get_archive(url, archive, members, published)
     return list(members.values())
 
 

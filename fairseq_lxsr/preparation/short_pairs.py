@@ -126,12 +126,11 @@ def link(cosines: FloatArray) -> list[int]:
     return np.where(is_linked, nearest, -1).tolist()
 
 
-def phrases(links: Sequence[int], most: int = LONGEST_PHRASE) -> Iterator[tuple[slice, slice]]:
+def phrases(links: Sequence[int]) -> Iterator[tuple[slice, slice]]:
     """Find the phrases of a sentence pair.
 
     Args:
         links: linked word of each source word; see `link`.
-        most: maximum number of source words; the target may have one more.
 
     Yields:
         Ranges of the source and target words. The first and last source words are linked.
@@ -141,12 +140,12 @@ def phrases(links: Sequence[int], most: int = LONGEST_PHRASE) -> Iterator[tuple[
         if start < 0:
             continue
         low = high = start
-        for last in range(first, min(len(links), first + most)):
+        for last in range(first, min(len(links), first + LONGEST_PHRASE)):
             if links[last] < 0:
                 continue
             low = min(low, links[last])
             high = max(high, links[last])
-            if high - low > most:
+            if high - low > LONGEST_PHRASE:
                 break
             sources = (source_of.get(target, first) for target in range(low, high + 1))
             if all(first <= source <= last for source in sources):

@@ -6,7 +6,6 @@ that index.json does not list.
 """
 
 import contextlib
-import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ import numpy as np
 from fairseq_lxsr.errors import InputError, check_strings, shown
 from fairseq_lxsr.files.lines import is_blank, single_line
 from fairseq_lxsr.files.open import sha256
-from fairseq_lxsr.files.write import atomic_write, editing_folder, naming, sync
+from fairseq_lxsr.files.write import atomic_write, editing_folder, naming, sync, sync_one
 from fairseq_lxsr.search.documents import Block, IdError, blocks, checked_ids
 from fairseq_lxsr.search.index_config import (
     DELETED_NAME,
@@ -437,12 +436,12 @@ class Edit:
         for segment in self._segments:
             if segment not in self.index.segments:
                 sync(segment.path)
-        _sync_names(self._folder)
+        sync_one(self._folder)
         with atomic_write(self._folder / INDEX_CONFIG) as stream:
             stream.write(config_text(config))
         # The edit is already visible, so an error here must not be reported as a failed edit.
         with contextlib.suppress(OSError):
-            _sync_names(self._folder)
+            sync_one(self._folder)
 
     # -- segments
 
@@ -504,14 +503,3 @@ def _copy(
         vectors = segment.vectors.index.rows[rows]
         pieces = segment.row_pieces(rows)
         writer.write(vectors, sentences, np.array(lines), ids, content, pieces)
-
-
-def _sync_names(folder: Path) -> None:
-    """Flush the directory entries of a folder to disk."""
-    if os.name == "nt":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

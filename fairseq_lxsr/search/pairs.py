@@ -160,7 +160,6 @@ def score_pairs_among_themselves(
     pairs: Callable[[], Iterable[Pair]],
     encode: PairEncoder,
     options: PairScoring | None = None,
-    folder: str | Path | None = None,
 ) -> Scored:
     """Yield blocks of pairs and their margins. The pairs themselves provide the neighbours.
 
@@ -171,7 +170,6 @@ def score_pairs_among_themselves(
         pairs: returns the pairs; called twice, and must return the same pairs each time.
         encode: embeds both sides.
         options: margin and number of neighbours; None for `ratio` and the default number.
-        folder: folder of the temporary files; None for the system's temporary folder.
 
     Yields:
         A list of n pairs, and their margins, float32 [n].
@@ -181,7 +179,7 @@ def score_pairs_among_themselves(
             sides differ, or if an embedding contains NaN or infinity.
     """
     options = options or PairScoring("ratio")
-    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+    with tempfile.TemporaryDirectory() as temporary:
         source = DistinctVectors(Path(temporary) / "source")
         target = DistinctVectors(Path(temporary) / "target")
         for block in _blocks(pairs()):

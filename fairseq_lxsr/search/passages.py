@@ -30,7 +30,6 @@ If the candidates are in several languages (see `search.language_groups`):
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -73,34 +72,13 @@ PRIOR_OF_COSINE = 10
 CENTRED_SHARE = 0.5
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A window of a passage that may answer a query.
-
-    Attributes:
-        key: identifies the window among the windows of all queries.
-        cosine: largest cosine of the window's vectors with the query.
-        sentences: texts of the sentences in the window.
-    """
-
-    key: tuple[int, int]
-    cosine: float
-    sentences: Sequence[str]
-
-
-@dataclass(frozen=True)
-class Ranked:
-    """Score of a candidate, and the index of its best matching sentence."""
-
-    score: float
-    sentence: int
-
-
 class PassageRanker:
     """Scores windows of passages by the word pieces of the query.
 
         ranker = PassageRanker(ModelFolder(encoder))
-        [[ranked]] = ranker.rank(["Which dog?"], [[Candidate((0, 0), 0.4, ["A dog barks."])]])
+        [query_ids] = ranker.split_queries(["Which dog?"])
+        windows = ranker.split_windows([["A dog barks."]])
+        [score], [sentence] = ranker.score(query_ids, windows, np.array([0.4]))
 
     Args:
         encoder: a model folder without layers or with gated layers.
@@ -159,29 +137,6 @@ class PassageRanker:
         ids, lengths = self.split([sentence for window in windows for sentence in window])
         counts = np.array([len(window) for window in windows], dtype=np.int64)
         return WindowPieces(ids, lengths, counts)
-
-    def rank(
-        self, queries: Sequence[str], candidates: Sequence[Sequence[Candidate]]
-    ) -> list[list[Ranked]]:
-        """Score the candidates of each query.
-
-        Args:
-            queries: N queries.
-            candidates: candidates of each query [N].
-
-        Returns:
-            Score and best sentence of each candidate, in the given order, for each query [N].
-        """
-        ranked = []
-        for query_ids, candidates_of_query in zip(
-            self.split_queries(queries), candidates, strict=True
-        ):
-            windows = self.split_windows([window.sentences for window in candidates_of_query])
-            cosines = np.array([window.cosine for window in candidates_of_query])
-            scores, sentences = self.score(query_ids, windows, cosines)
-            pairs = zip(scores.tolist(), sentences.tolist(), strict=True)
-            ranked.append([Ranked(score, sentence) for score, sentence in pairs])
-        return ranked
 
     def query_vectors(self, queries: Sequence[IntArray], embeddings: FloatArray) -> FloatArray:
         """Return vectors of queries, with more weight on rare pieces, to find candidates.

@@ -5,7 +5,7 @@ A rerun skips finished blocks.
 
 import contextlib
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -162,20 +162,10 @@ def is_intact(path: Path) -> bool:
     """Return whether an array is finished and its rows are undamaged."""
     with contextlib.suppress(OSError, ValueError):
         record = Record.read(path.with_name(f"{path.name}.json"))
-        if record is None or record.lines != len(open_array(path)):
-            return False
-        return rows_are_intact(path, record.counts)
-    return False
-
-
-def rows_are_intact(path: Path, counts: Mapping[str, Any]) -> bool:
-    """Return whether the finished rows of an array match the checksum in its progress record."""
-    with contextlib.suppress(OSError, ValueError):
         array = open_array(path)
-        lines = counts.get("lines", 0)
-        if not array.ndim or not array.flags.c_contiguous or lines > len(array):
+        if record is None or not array.ndim or not array.flags.c_contiguous:
             return False
-        return counts.get(CRC, 0) == checksum(array[:lines])
+        return record.lines == len(array) and record.counts.get(CRC, 0) == checksum(array)
     return False
 
 
@@ -271,5 +261,5 @@ def _belongs_to(folder: Path, verb: str) -> bool:
         return True
     if WORK_MARKER not in names:
         return False
-    # Older versions created an empty marker.
+    # An interruption may leave an empty marker.
     return (folder / WORK_MARKER).read_text("utf-8", "replace") in ("", verb)

@@ -45,7 +45,6 @@ class SentencePieceFile:
     Attributes:
         data: content of the file.
         kind: `UNIGRAM`, `BPE`, `WORD` or the number of another model type.
-        byte_fallback: whether unknown characters become bytes.
         rule: name of the normalization rule.
         charsmap: compiled normalization rule; empty if there is none.
         plain: whether spaces are handled in the default way: a mark precedes each word, and
@@ -117,22 +116,20 @@ def words_model(words: Iterable[str]) -> bytes:
         words: words of the model, each with SentencePiece's word-start mark.
     """
     pieces = (Piece(word, -number, NORMAL) for number, word in enumerate(words))
-    return model_of_pieces(pieces, WORD, b"", False)
+    return model_of_pieces(pieces, WORD, b"")
 
 
-def model_of_pieces(
-    pieces: Iterable[Piece], kind: int, charsmap: bytes, byte_fallback: bool
-) -> bytes:
+def model_of_pieces(pieces: Iterable[Piece], kind: int, charsmap: bytes) -> bytes:
     """Build a serialized SentencePiece model from pieces.
 
     Args:
         pieces: pieces of the model; the symbols `<unk>`, `<s>` and `</s>` are added before them.
         kind: `BPE`, `UNIGRAM` or `WORD`.
         charsmap: compiled normalization rule; empty for none.
-        byte_fallback: whether unknown characters become bytes.
     """
     special = (Piece("<unk>", 0, UNKNOWN), Piece("<s>", 0, CONTROL), Piece("</s>", 0, CONTROL))
-    numbers = {3: kind, 35: int(byte_fallback)}
+    # Field 35 is whether unknown characters become bytes.
+    numbers = {3: kind, 35: 0}
     trainer = b"".join(
         _to_varint(key << 3 | VARINT) + _to_varint(value) for key, value in numbers.items()
     )

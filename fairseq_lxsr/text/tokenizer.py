@@ -20,7 +20,6 @@ import sentencepiece
 from fairseq_lxsr.characters import (
     ARABIC_MARKS,
     DEFAULT_IGNORABLE,
-    STEPS,
     ZERO_WIDTH_SPACE,
     without_marks,
 )
@@ -75,8 +74,6 @@ _READ_AS = re.compile(r"(?:[^\x00-\u024f\s]{2})*")
 _WORD_CHARACTER = re.compile(r"[^\W_]")
 # Text normalization version of the data folders that this package writes.
 TEXT_VERSION = 4
-# Version without the rules of `reading`: mark-up is read as text.
-MARKUP_VERSION = 3
 # Version of data folders that only fairseq-preprocess wrote: no characters are removed.
 PLAIN_VERSION = 1
 # Number of texts to search at once for characters that need the slow normalization.
@@ -106,9 +103,9 @@ class TextOptions:
         lowercase: convert text to lower case.
         split_han: treat every Chinese character as a separate word.
         version: text normalization version. TEXT_VERSION reads away mark-up and Latin look-alikes
-            (see `reading`); MARKUP_VERSION does not. Both remove invisible characters and Arabic
-            vowel marks, and lowercase without leaving capitals or adding marks. PLAIN_VERSION does
-            nothing of this; it is the version of folders without one.
+            (see `reading`), removes invisible characters and Arabic vowel marks, and lowercases
+            without leaving capitals or adding marks. PLAIN_VERSION does nothing of this; it is the
+            version of folders without one.
         read_as: letters, each followed by its replacement, such as traditional Chinese characters
             and their simplified forms.
     """
@@ -120,7 +117,7 @@ class TextOptions:
 
     def __post_init__(self):
         check_fields(self)
-        if self.version not in (PLAIN_VERSION, MARKUP_VERSION, TEXT_VERSION):
+        if self.version not in (PLAIN_VERSION, TEXT_VERSION):
             raise InputError(
                 f"text version {shown(self.version)} is not supported; expected {TEXT_VERSION}: "
                 "prepare the data again"
@@ -139,20 +136,13 @@ class TextOptions:
 
     @property
     def is_plain(self) -> bool:
-        """Whether no characters are removed, as in data that only fairseq-preprocess wrote."""
+        """Whether no rules of `reading` apply, as in data that only fairseq-preprocess wrote."""
         return self.version == PLAIN_VERSION
-
-    @property
-    def reads_markup_away(self) -> bool:
-        """Whether the rules of `reading` apply."""
-        return self.version == TEXT_VERSION
 
     @property
     def steps(self) -> Steps:
         """Regular expressions that are applied to text first, with their replacements."""
-        if self.reads_markup_away:
-            return reading_steps(self.lowercase)
-        return () if self.is_plain else STEPS
+        return () if self.is_plain else reading_steps(self.lowercase)
 
     @classmethod
     def load(cls, path: str | Path) -> "TextOptions":
@@ -190,18 +180,15 @@ def normalise(text: str, options: TextOptions) -> str:
     Control characters become spaces too; the other steps depend on the options. Unicode
     normalization (NFKC) is part of the SentencePiece model.
     """
-    if options.reads_markup_away:
+    if not options.is_plain:
         (text,) = read_texts([text])
     return _normalise_words(text, options)
 
 
 def _normalise_words(text: str, options: TextOptions) -> str:
     """Like `normalise`, but without the rules that look at several words."""
-    if options.reads_markup_away:
-        text = text.replace(ZERO_WIDTH_SPACE, "")
     if not options.is_plain:
-        text = without_marks(text)
-    if options.reads_markup_away:
+        text = without_marks(text.replace(ZERO_WIDTH_SPACE, ""))
         text = read_word(text, options.lowercase)
     if options.read_as and not text.isascii():
         text = text.translate(options.table)
@@ -218,14 +205,14 @@ def _normalise_words(text: str, options: TextOptions) -> str:
 
 def normalise_all(texts: Sequence[str], options: TextOptions) -> list[str]:
     """Normalize each text, faster than calling `normalise` for each."""
-    if options.reads_markup_away:
+    if not options.is_plain:
         texts = read_texts(texts)
     return _normalise_all_words(texts, options)
 
 
 def _normalise_all_words(texts: Sequence[str], options: TextOptions) -> list[str]:
     """Like `normalise_all`, but without the rules that look at several words."""
-    # All versions normalize texts without special characters in the same way, and the plain
+    # Both versions normalize texts without special characters in the same way, and the plain
     # version is faster.
     plain_options = _plain_options(options)
     normalised = []
@@ -265,13 +252,13 @@ def _indices_of_special(texts: Sequence[str], options: TextOptions) -> list[int]
     """Return the indices of the texts that the plain version may read differently."""
     joined = "".join(texts)
     indices: set[int] = set()
-    if options.reads_markup_away and has_word_signs(joined):
+    if not options.is_plain and has_word_signs(joined):
         indices.update(index for index, text in enumerate(texts) if has_word_signs(text))
     if joined.isascii():
         return sorted(indices)
     codes = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), np.uint32)
     is_special = _special_codes(options)[codes]
-    if options.reads_markup_away:
+    if not options.is_plain:
         is_special |= is_mixed(codes)
     places = np.flatnonzero(is_special)
     ends = np.fromiter(map(len, texts), np.int64, len(texts)).cumsum()
@@ -524,7 +511,7 @@ class Tokenizer:
         if self._mark:
             # In a word model, a word-start mark in the text is an ordinary, unknown letter.
             texts = [" ".join(text.replace(self._mark, "\ufffd").split()) for text in texts]
-        if self.options.reads_markup_away:
+        if not self.options.is_plain:
             texts = read_texts(texts)
         if self._words:
             return self._words.encode_flat(texts)

@@ -74,41 +74,16 @@ class WordPieces:
 
     Args:
         encode: encodes texts with SentencePiece, without a cache.
-        lookup_texts: number of texts that are looked up together.
-        short_text_bytes: shorter texts are looked up in a dict instead of the table.
-        cached_words: number of words after which the cache is emptied.
-        dict_words: number of words in the dict after which the cache is emptied.
-        dict_bytes: number of bytes of words in the dict after which the cache is emptied.
     """
 
-    def __init__(
-        self,
-        encode: Callable[[Sequence[str]], FlatIds],
-        lookup_texts: int = LOOKUP_TEXTS,
-        short_text_bytes: int = SHORT_TEXT_BYTES,
-        cached_words: int = CACHED_WORDS,
-        dict_words: int = DICT_WORDS,
-        dict_bytes: int = DICT_BYTES,
-    ):
+    def __init__(self, encode: Callable[[Sequence[str]], FlatIds]):
         self._encode = encode
-        self.lookup_texts = lookup_texts
-        self.short_text_bytes = short_text_bytes
-        self.cached_words = cached_words
-        self.dict_words = dict_words
-        self.dict_bytes = dict_bytes
         self._lock = ThreadLock(self._forget)
         self._forget()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state to pickle, without the cache: each process fills its own cache."""
-        return {
-            "encode": self._encode,
-            "lookup_texts": self.lookup_texts,
-            "short_text_bytes": self.short_text_bytes,
-            "cached_words": self.cached_words,
-            "dict_words": self.dict_words,
-            "dict_bytes": self.dict_bytes,
-        }
+        return {"encode": self._encode}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
@@ -128,15 +103,15 @@ class WordPieces:
     def _is_full(self) -> bool:
         """Return whether the cache has reached one of its limits."""
         return (
-            len(self._ends) > self.cached_words
-            or len(self._indices) > self.dict_words
-            or self._dict_bytes > self.dict_bytes
+            len(self._ends) > CACHED_WORDS
+            or len(self._indices) > DICT_WORDS
+            or self._dict_bytes > DICT_BYTES
         )
 
     def encode_flat(self, texts: Sequence[str]) -> FlatIds:
         """Return the concatenated ids of texts, int64 [P], and the number of ids per text [N]."""
-        starts = range(0, len(texts), self.lookup_texts)
-        blocks = [self._encode_block(texts[start : start + self.lookup_texts]) for start in starts]
+        starts = range(0, len(texts), LOOKUP_TEXTS)
+        blocks = [self._encode_block(texts[start : start + LOOKUP_TEXTS]) for start in starts]
         if not blocks:
             return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
         ids, lengths = zip(*blocks, strict=True)
@@ -175,7 +150,7 @@ class WordPieces:
         Args:
             data: the text in UTF-8, followed by `PADDING`.
         """
-        if len(data) < self.short_text_bytes:
+        if len(data) < SHORT_TEXT_BYTES:
             words = data[: -len(PADDING)].split(b" ")
             return self._indices_in_dict(words)
         starts, ends = split_at_blanks(data)

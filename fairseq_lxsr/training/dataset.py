@@ -14,7 +14,6 @@ import torch
 from fairseq.data import FairseqDataset
 from torch import Tensor
 
-from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.vectors.rows import IntArray
 
 
@@ -81,12 +80,7 @@ def samples_per_corpus(
 
     Returns:
         Number of pairs to draw from each corpus [C].
-
-    Raises:
-        InputError: if the temperature is not greater than 0.
     """
-    if temperature <= 0:
-        raise InputError(f"temperature is {temperature}; it must be greater than 0")
     counts = np.asarray(sizes, dtype=np.float64)
     shares = np.where(counts > 0, (counts / max(1, counts.max(initial=0))) ** (1 / temperature), 0)
     if total is None:

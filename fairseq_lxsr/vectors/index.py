@@ -72,7 +72,7 @@ def _faiss() -> Any:
     return faiss
 
 
-def build_index(embeddings: NDArray[Any], kind: str = "flat", seed: int = 1) -> Any:
+def build_index(embeddings: NDArray[Any], kind: str = "flat") -> Any:
     """Build an index for search by cosine similarity (inner product of unit vectors).
 
         index = build_index(embeddings, "float16")
@@ -84,7 +84,6 @@ def build_index(embeddings: NDArray[Any], kind: str = "flat", seed: int = 1) -> 
             which are rounded and take half or a quarter of the bytes. `binary`, for mining,
             compares the signs of the rotated vectors (Hamming distance, D/8 bytes) and rescores the
             best candidates with int8 vectors (D more bytes).
-        seed: random seed for the sample of vectors on which the index is trained.
 
     Returns:
         A faiss index or a `FlatIndex`.
@@ -102,7 +101,7 @@ def build_index(embeddings: NDArray[Any], kind: str = "flat", seed: int = 1) -> 
     index = _empty_index(kind, width)
     num_steps = int(TRAINING_STEPS_PER_ROOT * count**0.5)
     sample_size = min(count, TRAINING_ROWS_PER_STEP * num_steps)
-    sample = np.random.default_rng(seed).choice(count, sample_size, replace=False)
+    sample = np.random.default_rng(1).choice(count, sample_size, replace=False)
     index.train(normalise_rows(embeddings[np.sort(sample)]))
     for start in range(0, count, ADD_ROWS):
         index.add(normalise_rows(embeddings[start : start + ADD_ROWS]))

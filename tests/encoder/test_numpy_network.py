@@ -74,12 +74,12 @@ def test_a_table_in_8_bits_is_small_and_close_to_the_float32_one(folder, tmp_pat
     assert small_size < 0.5 * (folder / "model.safetensors").stat().st_size
 
 
-def test_an_embedding_does_not_depend_on_its_batch(folder):
+def test_an_embedding_does_not_depend_on_its_batch(folder, monkeypatch):
     encoder = SentenceEncoder.from_pretrained(folder)
     reference = encoder.encode(SENTENCES)
     for sentence, expected in zip(SENTENCES, reference, strict=True):
         np.testing.assert_array_equal(encoder.encode(sentence), expected)
-    encoder._bag.batch_pieces = 1
+    monkeypatch.setattr("fairseq_lxsr.encoder.numpy_network.BATCH_PIECES", 1)
     np.testing.assert_array_equal(encoder.encode(SENTENCES), reference)
     assert encoder.encode([]).shape == (0, 32)
 
@@ -87,8 +87,8 @@ def test_an_embedding_does_not_depend_on_its_batch(folder):
 def test_threads_give_the_same_vectors(folder, monkeypatch):
     encoder = SentenceEncoder.from_pretrained(folder)
     reference = encoder.encode(SENTENCES * 3)
-    encoder._bag.batch_pieces = 16
-    encoder._bag.batches_per_thread = 2
+    monkeypatch.setattr("fairseq_lxsr.encoder.numpy_network.BATCH_PIECES", 16)
+    monkeypatch.setattr("fairseq_lxsr.encoder.numpy_network.BATCHES_PER_THREAD", 2)
     monkeypatch.setattr("fairseq_lxsr.encoder.numpy_network.usable_threads", lambda: 3)
     np.testing.assert_array_equal(encoder.encode(SENTENCES * 3), reference)
 

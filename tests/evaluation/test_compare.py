@@ -7,7 +7,7 @@ import pytest
 
 from fairseq_lxsr import __version__
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.evaluation.compare import compare, compare_runs, holm, paired_bootstrap
+from fairseq_lxsr.evaluation.compare import compare_runs, holm, paired_bootstrap
 from fairseq_lxsr.evaluation.score import Outcomes, Score, from_hits
 
 RNG = np.random.default_rng(0)
@@ -84,7 +84,7 @@ def test_correlations_of_constant_and_of_nearly_constant_values():
 
 
 def test_scores_with_equal_settings_are_compared():
-    [result], notes = compare([score(FIRST, "a")], [score(SECOND, "b")])
+    [result], notes = compare_runs([[score(FIRST, "a")]], [[score(SECOND, "b")]])
     assert (result.first, result.second, notes) == (FIRST.value, SECOND.value, [])
     assert result.difference == pytest.approx(SECOND.value - FIRST.value)
     assert result.low < result.difference < result.high
@@ -113,7 +113,7 @@ SECOND_NN = score(SECOND, "b", metric="nn")
     ],
 )
 def test_scores_with_different_settings_are_named_and_not_compared(first, second, note):
-    results, [message] = compare(first, second)
+    results, [message] = compare_runs([first], [second])
     assert results == []
     for fragment in note:
         assert fragment in message
@@ -121,7 +121,7 @@ def test_scores_with_different_settings_are_named_and_not_compared(first, second
 
 def test_scores_of_different_tasks_are_named_and_not_compared():
     german = replace(score(SECOND, "b"), task="en->de")
-    results, [first_note, second_note] = compare([score(FIRST, "a")], [german])
+    results, [first_note, second_note] = compare_runs([[score(FIRST, "a")]], [[german]])
     assert results == []
     assert "xsr en->de" in first_note
     assert "first file" in first_note
@@ -147,14 +147,14 @@ def test_scores_of_different_tasks_are_named_and_not_compared():
     ],
 )
 def test_scores_in_only_one_file_are_named(first, second, note):
-    [result], [message] = compare(first, second)
+    [result], [message] = compare_runs([first], [second])
     assert (result.first, result.second) == (FIRST.value, SECOND.value)
     for fragment in note:
         assert fragment in message
 
 
 def test_the_last_score_of_a_model_is_compared():
-    [result], notes = compare([score(FIRST, "a")], [score(FIRST, "b"), score(SECOND, "b")])
+    [result], notes = compare_runs([[score(FIRST, "a")]], [[score(FIRST, "b"), score(SECOND, "b")]])
     assert (result.first, result.second) == (FIRST.value, SECOND.value)
     assert notes == []
 
@@ -212,11 +212,6 @@ def test_runs_of_both_systems_are_compared():
     assert result.high - result.low > 0
 
 
-def test_single_runs_are_compared_like_scores():
-    results, _ = compare_runs([[score(FIRST, "a")]], [[score(SECOND, "b")]])
-    assert results == compare([score(FIRST, "a")], [score(SECOND, "b")])[0]
-
-
 def test_scores_that_one_run_lacks_are_named():
     first = [[score(FIRST, "a", metric="nn"), score(FIRST, "a", metric="csls")], [NN]]
     results, notes = compare_runs(first, [[score(SECOND, "b", metric="nn")]])
@@ -237,7 +232,7 @@ def test_holm_correction_by_hand():
 def test_p_values_of_a_table_are_corrected():
     first = [score(FIRST, "a", metric=name) for name in ("nn", "csls", "margin")]
     second = [score(SECOND, "b", metric=name) for name in ("nn", "csls", "margin")]
-    results, _ = compare(first, second)
+    results, _ = compare_runs([first], [second])
     assert len(results) == 3
     for result in results:
         assert result.corrected_p == 3 * result.p

@@ -1,6 +1,7 @@
 """MLDoc, titles and XNLI on files whose results are known by hand (golden/README.md)."""
 
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -28,7 +29,8 @@ def protocol(langs=("en",), data=GOLDEN / "mldoc", kind=MLDoc, **options):
 
 def scores_with(config, protocol, vectors=None):
     """Return the scores of a protocol with a configuration of its classifier."""
-    return protocol.scores(protocol.texts(), vectors or Vectors(), config)
+    with mock.patch.object(type(protocol), "with_user_options", return_value=config):
+        return protocol.scores(protocol.texts(), vectors or Vectors())
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def test_hebrew_words_follow_a_prefix_with_the_same_vector(grow, tmp_path):
 def test_words_of_several_letters_without_a_piece_are_added_after_prefixes(grow):
     scores = {"▁בית": -8.0, "▁ספר": -7.5, "ספר": -9.0, "▁של": -5.0, "▁the": -3.0, "ים": -4.0}
     pieces = [Piece(text, score, NORMAL) for text, score in scores.items()]
-    words = grow.words_after_prefixes(model_of_pieces(pieces, UNIGRAM, b"", False))
+    words = grow.words_after_prefixes(model_of_pieces(pieces, UNIGRAM, b""))
     assert words == [Piece("בית", -8.0, NORMAL)]
 
 

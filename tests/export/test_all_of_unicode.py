@@ -49,7 +49,7 @@ def letters_tokenizer(packaged, letters: list[str], folder: Path) -> Tokenizer:
         for form in (letter, letter.lower(), unicodedata.normalize("NFKC", letter).lower()):
             names |= dict.fromkeys(form)
     pieces = [Piece(name, -1.0, NORMAL) for name in names if not name.isspace()]
-    model = model_of_pieces(pieces, UNIGRAM, charsmap, False)
+    model = model_of_pieces(pieces, UNIGRAM, charsmap)
     path = folder / "sentencepiece.model"
     path.write_bytes(with_rule_name(model, FOLDED.encode()))
     options = TextOptions(lowercase=True, version=TEXT_VERSION, read_as=READ_AS)

@@ -109,7 +109,7 @@ def test_every_kind_of_folder_can_normalize_vectors(kind, toy_model, tmp_path):
     folder = toy_model if kind == "bert" else write_model(tmp_path / "random", **sizes)
     encoder = SentenceEncoder.from_pretrained(folder, "cpu")
     assert export_sentence_transformers(encoder, tmp_path / "st", SENTENCES, normalize=True) < 1e-5
-    vectors = load_folder(tmp_path / "st", "cpu").encode(SENTENCES)
+    vectors = load_folder(tmp_path / "st").encode(SENTENCES)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
 
 

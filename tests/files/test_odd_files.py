@@ -13,7 +13,7 @@ import pytest
 from fairseq_lxsr.embeddings import Layout, StoredEmbeddings, Text, WordVectors, embed, embed_lines
 from fairseq_lxsr.embeddings import write as stream
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.evaluation.compare import compare
+from fairseq_lxsr.evaluation.compare import compare_runs
 from fairseq_lxsr.evaluation.score import Outcomes, Score, append_scores, read_scores
 from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.files.records import parse_json
@@ -80,9 +80,9 @@ def test_damaged_scores_are_read_or_refused(folder, data):
         scores = read_scores(path)
         page.write_report(folder / "r.html", "title", [], scores, [])
         with refused():
-            compare(scores, SCORES, draws=100)
+            compare_runs([scores], [SCORES], draws=100)
         with refused():
-            compare(SCORES, scores, draws=100)
+            compare_runs([SCORES], [scores], draws=100)
     with refused():
         append_scores(path, SCORES)
 

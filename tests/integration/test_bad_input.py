@@ -131,7 +131,7 @@ def test_text_that_cannot_be_prepared_is_refused(tmp_path, text, change, options
 def test_languages_without_catalogues_are_refused(tmp_path):
     (tmp_path / "locale").mkdir()
     result = lxsr_here(
-        "prepare", "--work", tmp_path / "work", "--locale-dir", tmp_path / "locale", check=False
+        "prepare", "--work", tmp_path / "work", "--data", tmp_path / "locale", check=False
     )
     refused(result, "'fr'", "--data PREFIX")
     result = lxsr_here("prepare", "--work", tmp_path / "work", "--lang-pairs", "en-qq", check=False)

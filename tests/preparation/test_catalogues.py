@@ -254,7 +254,7 @@ def test_messages_come_in_the_order_of_programs(locale):
 def test_messages_are_filtered_and_repetitions_dropped(locale, tmp_path):
     more = {f"Message of the {'x' * i}": f"Le message du {'x' * i}" for i in range(1, 9)}
     write_catalogue(tmp_path / "fr" / "LC_MESSAGES" / "more.mo", more)
-    source = find_source(None, "en", "fr", locale)
+    source = find_source(str(locale[0]), "en", "fr")
     report = make_corpus(tmp_path / "corpus", ("en", "fr"), source, held_out=HeldOut(1, 2))
     assert report["dropped"] == {"untranslated": 1, "length": 1, "repeated": 1}
 

@@ -66,7 +66,7 @@ def test_phrases_equal_a_search_by_the_definition():
 
         expected = list(phrases_by_definition(links.tolist(), 4))
 
-        assert list(short_pairs.phrases(links.tolist(), 4)) == expected
+        assert list(short_pairs.phrases(links.tolist())) == expected
         number_of_phrases += len(expected)
     assert number_of_phrases > 1000
 

@@ -1,6 +1,7 @@
 """A default index: its sentences, its ranking, and its words."""
 
 import json
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.search import CorpusIndex, segment_writer
 from fairseq_lxsr.search import passages as ranking
 from fairseq_lxsr.search.lexical import LEXICAL_FILES, Postings
-from fairseq_lxsr.search.passages import Candidate, PassageRanker
+from fairseq_lxsr.search.passages import PassageRanker
 from fairseq_lxsr.search.retrieval import BEST_SHARE, WORD_WEIGHT
 from fairseq_lxsr.search.segment_files import (
     LANGUAGES_FILE,
@@ -125,6 +126,13 @@ def test_windows_cover_a_text_of_any_length(text):
 # -- ranking
 
 
+class Candidate(NamedTuple):
+    """A window of a passage, and its largest cosine with the query."""
+
+    cosine: float
+    sentences: list[str]
+
+
 def reference_scores(encoder, query, candidates):
     """Scores and best sentences of candidates by loops over windows, sentences and pieces."""
     table = encoder.encoder.table
@@ -169,34 +177,43 @@ def reference_scores(encoder, query, candidates):
     return results
 
 
+def rank(ranker: PassageRanker, query: str, candidates: list[Candidate]):
+    """Return the score and the best sentence of each candidate."""
+    [query_ids] = ranker.split_queries([query])
+    windows = ranker.split_windows([candidate.sentences for candidate in candidates])
+    cosines = np.array([candidate.cosine for candidate in candidates])
+    scores, sentences = ranker.score(query_ids, windows, cosines)
+    return list(zip(scores.tolist(), sentences.tolist(), strict=True))
+
+
 @pytest.mark.parametrize("query", ["three red dogs", SENTENCES[40], "dog"])
 def test_scores_of_candidates_are_the_formula(encoder, query):
     all_candidates = [
-        Candidate((0, 0), 0, SENTENCES[:3]),
-        Candidate((1, 0), 0.1, SENTENCES[5:6]),
-        Candidate((2, 0), 0.2, ["three dogs", "red dogs"]),
-        Candidate((3, 0), 0.3, ["dog"]),
-        Candidate((4, 0), 0.4, SENTENCES[38:44]),
+        Candidate(0, SENTENCES[:3]),
+        Candidate(0.1, SENTENCES[5:6]),
+        Candidate(0.2, ["three dogs", "red dogs"]),
+        Candidate(0.3, ["dog"]),
+        Candidate(0.4, SENTENCES[38:44]),
     ]
     for count in (1, 2, 5):
         candidates = all_candidates[:count]
-        [ranked] = PassageRanker(encoder).rank([query], [candidates])
+        ranked = rank(PassageRanker(encoder), query, candidates)
         expected = reference_scores(encoder, query, candidates)
         for result, (score, sentence) in zip(ranked, expected, strict=True):
-            assert result.score == pytest.approx(score, abs=1e-5)
-            assert result.sentence == sentence
+            assert result[0] == pytest.approx(score, abs=1e-5)
+            assert result[1] == sentence
 
 
 def test_the_block_size_for_long_queries_changes_no_score(encoder, monkeypatch):
     query = " ".join(SENTENCES[40:60])
-    candidates = [Candidate((0, 0), 0.1, SENTENCES[:3]), Candidate((1, 0), 0.1, ["dog"])]
-    [expected] = PassageRanker(encoder).rank([query], [candidates])
+    candidates = [Candidate(0.1, SENTENCES[:3]), Candidate(0.1, ["dog"])]
+    expected = rank(PassageRanker(encoder), query, candidates)
     for size in (1, 40, 1000):
         monkeypatch.setattr(ranking, "LARGEST_BLOCK", size)
-        [ranked] = PassageRanker(encoder).rank([query], [candidates])
+        ranked = rank(PassageRanker(encoder), query, candidates)
         for result, expected_result in zip(ranked, expected, strict=True):
-            assert result.score == pytest.approx(expected_result.score, abs=1e-6)
-            assert result.sentence == expected_result.sentence
+            assert result[0] == pytest.approx(expected_result[0], abs=1e-6)
+            assert result[1] == expected_result[1]
 
 
 @pytest.mark.parametrize("kind", ["flat", "int8"])
@@ -225,12 +242,9 @@ def test_equal_words_keep_their_order(encoder, tmp_path, kind):
 
 
 def test_words_in_the_order_of_the_query_rank_higher(encoder):
-    candidates = [
-        Candidate((0, 0), 0.3, ["a dog red three"]),
-        Candidate((1, 0), 0.3, ["a three red dog"]),
-    ]
-    [[shuffled, ordered]] = PassageRanker(encoder).rank(["three red dog"], [candidates])
-    assert ordered.score > shuffled.score + 0.02
+    candidates = [Candidate(0.3, ["a dog red three"]), Candidate(0.3, ["a three red dog"])]
+    (shuffled, _), (ordered, _) = rank(PassageRanker(encoder), "three red dog", candidates)
+    assert ordered > shuffled + 0.02
 
 
 def test_query_vectors_are_sums_of_piece_vectors_weighted_by_rarity(encoder):
@@ -257,18 +271,18 @@ def test_windows_and_queries_without_pieces_score_a_quarter_of_the_cosine(encode
     """The other three quarters of a score compare pieces."""
     ranker = PassageRanker(encoder)
     texts = [["\u4e00", SENTENCES[0]], ["\u4e00"], SENTENCES[1:3]]
-    candidates = [Candidate((row, 0), 0.3, text) for row, text in enumerate(texts)]
-    [[first, second, third]] = ranker.rank([SENTENCES[0]], [candidates])
-    assert first.sentence == 1
-    assert first.score > third.score
-    assert (second.score, second.sentence) == (pytest.approx(0.075), 0)
-    [ranked] = ranker.rank(["\u4e00"], [candidates])
-    assert [result.score for result in ranked] == pytest.approx([0.075] * 3)
-    assert ranker.rank(["dog"], [[]]) == [[]]
-    empty = Candidate((3, 0), 0.3, [])
-    [ranked] = ranker.rank([SENTENCES[0]], [[empty, candidates[0], empty, candidates[2], empty]])
-    assert [ranked[number].score for number in (0, 2, 4)] == pytest.approx([0.075] * 3)
-    assert ranked[1].sentence == 1
+    candidates = [Candidate(0.3, text) for text in texts]
+    first, second, third = rank(ranker, SENTENCES[0], candidates)
+    assert first[1] == 1
+    assert first[0] > third[0]
+    assert second == (pytest.approx(0.075), 0)
+    ranked = rank(ranker, "\u4e00", candidates)
+    assert [score for score, _ in ranked] == pytest.approx([0.075] * 3)
+    assert rank(ranker, "dog", []) == []
+    empty = Candidate(0.3, [])
+    ranked = rank(ranker, SENTENCES[0], [empty, candidates[0], empty, candidates[2], empty])
+    assert [ranked[number][0] for number in (0, 2, 4)] == pytest.approx([0.075] * 3)
+    assert ranked[1][1] == 1
 
 
 def test_an_index_with_stored_pieces_has_the_hits_of_one_without(encoder, tmp_path):

@@ -8,7 +8,7 @@ import pytest
 
 from fairseq_lxsr.preparation.clean import comparable
 from fairseq_lxsr.text.case import lower
-from fairseq_lxsr.text.tokenizer import TextOptions, normalise
+from fairseq_lxsr.text.tokenizer import TEXT_VERSION, TextOptions, normalise
 
 ALL_CHARACTERS = [chr(code) for code in range(sys.maxunicode + 1)]
 # Without surrogates.
@@ -36,7 +36,7 @@ LETTERS = [letter for letter in ALL_CHARACTERS if unicodedata.category(letter) !
 )
 def test_lower_case_of_many_scripts(text, expected):
     assert lower(text) == expected
-    assert normalise(text, TextOptions(lowercase=True, version=3)) == expected
+    assert normalise(text, TextOptions(lowercase=True, version=TEXT_VERSION)) == expected
 
 
 def test_the_lower_case_of_a_letter_is_no_capital_and_no_mark():

@@ -15,7 +15,13 @@ from fairseq_lxsr.export.fast_tokenizer import fast_tokenizer
 from fairseq_lxsr.export.web_page import tokenizer_content
 from fairseq_lxsr.text.chinese import describe_characters, simplified_characters
 from fairseq_lxsr.text.data_folder import find_text
-from fairseq_lxsr.text.tokenizer import TextOptions, Tokenizer, normalise
+from fairseq_lxsr.text.tokenizer import (
+    PLAIN_VERSION,
+    TEXT_VERSION,
+    TextOptions,
+    Tokenizer,
+    normalise,
+)
 
 READ_AS = "語语們们發发現现髮发個个機机業业東东"
 TRADITIONAL_TEXTS = ["我們發現了語言", "頭髮", "個 機業, OK", "東 DOG x語y", "no Chinese"]
@@ -43,9 +49,11 @@ def lists_of_ids(tokenizer, texts):
 
 
 def test_each_character_is_read_as_its_simplified_form(plain, converting):
-    for version in (1, 3):
+    for version in (PLAIN_VERSION, TEXT_VERSION):
         options = TextOptions(version=version, read_as=READ_AS)
-        assert [normalise(text, options) for text in TRADITIONAL_TEXTS] == SIMPLIFIED_TEXTS
+        unread = replace(options, read_as="")
+        expected = [normalise(text, unread) for text in SIMPLIFIED_TEXTS]
+        assert [normalise(text, options) for text in TRADITIONAL_TEXTS] == expected
     expected = lists_of_ids(plain, SIMPLIFIED_TEXTS)
     assert lists_of_ids(converting, TRADITIONAL_TEXTS) == expected
     assert converting.pieces(TRADITIONAL_TEXTS) == plain.pieces(SIMPLIFIED_TEXTS)
@@ -67,7 +75,7 @@ def test_exported_tokenizers_read_simplified_forms(plain, converting):
 
 def test_the_table_of_characters_is_stored_only_if_there_is_one(tmp_path):
     assert set(json.loads(TextOptions().dumps())) == {"lowercase", "split_han"}
-    options = TextOptions(lowercase=True, version=3, read_as=READ_AS)
+    options = TextOptions(lowercase=True, version=TEXT_VERSION, read_as=READ_AS)
     (tmp_path / "text.json").write_text(options.dumps(), encoding="utf-8")
     assert TextOptions.load(tmp_path / "text.json") == options
 

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from fairseq_lxsr.text.tokenizer import MARKUP_VERSION, TEXT_VERSION, TextOptions, normalise
+from fairseq_lxsr.text.tokenizer import TEXT_VERSION, TextOptions, normalise
 
 LATIN_O = "o"
 
@@ -86,13 +86,6 @@ def test_latin_look_alikes_are_letters_of_their_word(text, expected):
 )
 def test_units_and_latin_words_stay_latin(text):
     assert read(text) == text
-
-
-def test_folders_of_the_version_before_are_read_as_before():
-    options = TextOptions(version=MARKUP_VERSION)
-    for text in ("<b>a_b</b> **c**", "M\u043e\u0441\u043a\u0432\u0430", "\u6211 \u7231"):
-        assert normalise(text, options) == text
-    assert normalise("\u0e20\u200b\u0e29", options) == "\u0e20 \u0e29"
 
 
 def test_long_texts_take_little_time():

@@ -71,9 +71,9 @@ def test_texts_are_normalised_together_as_separately(last_code, min_count):
         ("שָׁלוֹם e\u0301", "שָׁלוֹם e\u0301"),
     ],
 )
-def test_version_3_removes_arabic_vowel_marks(text, expected):
-    assert normalise(text, TextOptions(version=3)) == expected
-    assert normalise_all([text], TextOptions(version=3)) == [expected]
+def test_the_version_of_new_folders_removes_arabic_vowel_marks(text, expected):
+    assert normalise(text, TextOptions(version=TEXT_VERSION)) == expected
+    assert normalise_all([text], TextOptions(version=TEXT_VERSION)) == [expected]
     assert normalise(text, TextOptions()) == text
 
 

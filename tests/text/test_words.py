@@ -13,7 +13,16 @@ import pytest
 import sentencepiece
 import toy
 
-from fairseq_lxsr.text.tokenizer import UNK, TextOptions, Tokenizer, normalise, normalise_all
+from fairseq_lxsr.text import words
+from fairseq_lxsr.text.tokenizer import (
+    PLAIN_VERSION,
+    TEXT_VERSION,
+    UNK,
+    TextOptions,
+    Tokenizer,
+    normalise,
+    normalise_all,
+)
 from fairseq_lxsr.text.words import SHORT_TEXT_BYTES
 
 hypothesis = pytest.importorskip("hypothesis")
@@ -115,7 +124,7 @@ def check_ids(tokenizer: Tokenizer, texts: list[str]) -> None:
     expected = tokenizer._encode_texts(texts)
     # Short texts are looked up word by word, and with a limit of 0 all words at once.
     for short_text_bytes in (SHORT_TEXT_BYTES, 0):
-        with mock.patch.object(tokenizer._words, "short_text_bytes", short_text_bytes):
+        with mock.patch.object(words, "SHORT_TEXT_BYTES", short_text_bytes):
             assert_same_arrays(tokenizer.encode_flat(texts), expected)
 
 
@@ -148,19 +157,19 @@ def test_models_whose_words_depend_on_each_other_encode_whole_texts(name, tmp_pa
     assert len(tokenizer.encode(["the dog", "a b"])) == 2
 
 
-def test_limits_of_memory_change_no_ids(tmp_path):
+def test_limits_of_memory_change_no_ids(tmp_path, monkeypatch):
     tokenizer = build(tmp_path)
     texts = toy_texts(200, seed=5)
     expected = tokenizer._encode_texts(texts)
     limits = {
-        "short_text_bytes": 0,
-        "lookup_texts": 7,
-        "cached_words": 20,
-        "dict_words": 10,
-        "dict_bytes": 90,
+        "SHORT_TEXT_BYTES": 0,
+        "LOOKUP_TEXTS": 7,
+        "CACHED_WORDS": 20,
+        "DICT_WORDS": 10,
+        "DICT_BYTES": 90,
     }
     for name, value in limits.items():
-        setattr(tokenizer._words, name, value)
+        monkeypatch.setattr(words, name, value)
         assert_same_arrays(tokenizer.encode_flat(texts), expected)
     assert len(tokenizer._words._indices) <= 10
 
@@ -177,7 +186,7 @@ def test_only_words_too_long_for_the_table_are_in_a_dict(tmp_path):
     assert list(tokenizer._words._indices) == [b"dog" * 20]
 
 
-@pytest.mark.parametrize("version", [1, 3, 4])
+@pytest.mark.parametrize("version", [PLAIN_VERSION, TEXT_VERSION])
 def test_batches_of_texts_are_normalised_as_single_texts(version):
     options = TextOptions(lowercase=True, version=version, read_as="\u9ad4\u4f53")
     texts = ["ΟΔΟΣ", " Σ", "Α ", " ", "", "İ", "\u9ad4 Ａ", "a  b", "a\nb", "a\tb", "\u0640\u064e"]
@@ -186,11 +195,11 @@ def test_batches_of_texts_are_normalised_as_single_texts(version):
         assert normalise_all(batch, options) == [normalise(text, options) for text in batch]
 
 
-def test_threads_share_a_tokenizer(tmp_path):
+def test_threads_share_a_tokenizer(tmp_path, monkeypatch):
     tokenizer = build(tmp_path)
     texts = toy_texts(500, seed=6)
     expected = tokenizer._encode_texts(texts)
-    tokenizer._words.lookup_texts = 16
+    monkeypatch.setattr(words, "LOOKUP_TEXTS", 16)
     with ThreadPoolExecutor(4) as pool:
         for arrays in pool.map(tokenizer.encode_flat, [texts] * 8):
             assert_same_arrays(arrays, expected)

@@ -28,11 +28,6 @@ def test_a_higher_temperature_draws_more_of_smaller_corpora(sizes, temperature, 
     assert samples_per_corpus(sizes, temperature, total=total).tolist() == expected
 
 
-def test_a_temperature_of_zero_is_refused():
-    with pytest.raises(ValueError, match="temperature is 0"):
-        samples_per_corpus([1, 2], 0)
-
-
 def test_rounds_of_one_source_have_all_indices_before_one_is_repeated():
     first, second, last = rounds([np.arange(10)], [25], np.random.default_rng(0))
     assert sorted(first) == sorted(second) == list(range(10))

@@ -176,7 +176,6 @@ class Titles(TransferProtocol):
         self,
         texts: Mapping[str, Mapping[str, Labelled]],
         encoder: Encoder,
-        config: ClassifierConfig | None = None,
     ) -> list[Score]:
         features: dict[str, dict[str, LabelledFeatures]] = {}
         for language, splits in texts.items():
@@ -185,7 +184,7 @@ class Titles(TransferProtocol):
                 if self.strip_copyright:
                     labelled = without_copyright(labelled)
                 features[language][split] = _embed(encoder, labelled)
-        config = config or self.with_user_options(DOCUMENT_CLASSIFIERS[self.name][self.classifier])
+        config = self.with_user_options(DOCUMENT_CLASSIFIERS[self.name][self.classifier])
         # Imported here, because importing torch takes a second.
         from fairseq_lxsr.evaluation.classifier import transfer_scores
 

@@ -235,6 +235,7 @@ class Passages(Protocol):
         pairs = [("", "")]
         if self.lang_pairs:
             pairs = parse_lang_pairs(self.lang_pairs, both_directions=False)
+        self._check_files()
         files = {pair: self._files(pair, pairs) for pair in pairs}
         paths: list[str | Path] = []
         for names in files.values():
@@ -253,14 +254,8 @@ class Passages(Protocol):
 
         return Plan(measure, paths)
 
-    def _files(
-        self, pair: tuple[str, str], pairs: Sequence[tuple[str, str]]
-    ) -> Sequence[str | Path]:
-        """Find the files of a language pair.
-
-        Returns:
-            The questions and paragraphs of XQuAD, the passages with codes, or `PassageFiles`.
-        """
+    def _check_files(self) -> None:
+        """Raise `InputError` for options of files that are missing or contradict each other."""
         names = (self.queries, self.passages, self.relevant)
         if self.pool and not self.lang_pairs:
             raise InputError(f"--pool {self.pool} requires --lang-pairs, for example en-en,de-de")
@@ -271,30 +266,37 @@ class Passages(Protocol):
                     "--codes requires --passages, and cannot be combined with --queries, "
                     "--relevant, --data, --dataset, --pool and --distractors"
                 )
-            return [_file_of(self.passages, pair[1], pairs, 1)]
-        if self.dataset:
+        elif self.dataset:
             if not (self.data and self.lang_pairs) or any(names):
                 raise InputError(
                     f"--dataset {self.dataset} requires --data FOLDER and --lang-pairs, and cannot "
                     "be combined with --queries, --passages and --relevant"
                 )
-            test_set = datasets("passages")[self.dataset]
-            return [test_set.path(self.data, language) for language in pair]
-        if self.data and not any(names):
-            beir = beir_files(self.data)
-            return [
-                _file_of(str(beir[0]), pair[0], pairs, 0),
-                _file_of(str(beir[1]), pair[1], pairs, 1),
-                beir[2],
-            ]
-        if self.data or not (self.queries and self.passages and self.relevant):
+        elif any(names) if self.data else not all(names):
             raise InputError(
                 "specify either --queries, --passages and --relevant, or --data FOLDER"
             )
+
+    def _files(
+        self, pair: tuple[str, str], pairs: Sequence[tuple[str, str]]
+    ) -> Sequence[str | Path]:
+        """Find the files of a language pair.
+
+        Returns:
+            The questions and paragraphs of XQuAD, the passages with codes, or `PassageFiles`.
+        """
+        if self.codes:
+            return [_file_of(str(self.passages), pair[1], pairs, 1)]
+        if self.dataset:
+            test_set = datasets("passages")[self.dataset]
+            return [test_set.path(str(self.data), language) for language in pair]
+        queries, passages, relevant = self.queries, self.passages, self.relevant
+        if self.data:
+            queries, passages, relevant = map(str, beir_files(self.data))
         return [
-            _file_of(self.queries, pair[0], pairs, 0),
-            _file_of(self.passages, pair[1], pairs, 1),
-            self.relevant,
+            _file_of(str(queries), pair[0], pairs, 0),
+            _file_of(str(passages), pair[1], pairs, 1),
+            str(relevant),
         ]
 
     def _tests(self, files: Mapping[tuple[str, str], Sequence[str | Path]]) -> Iterator[PassageSet]:

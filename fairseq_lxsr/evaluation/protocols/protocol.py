@@ -307,14 +307,12 @@ class TransferProtocol(Protocol):
         self,
         texts: Mapping[str, Mapping[str, Any]],
         encoder: "Encoder",
-        config: "ClassifierConfig | None" = None,
     ) -> "list[Score]":
         """Train and test a classifier.
 
         Args:
             texts: labelled texts by language and split.
             encoder: encoder of the texts.
-            config: settings of the classifier; None uses the protocol's settings.
 
         Returns:
             The scores of all test languages.

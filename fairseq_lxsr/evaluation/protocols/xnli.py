@@ -215,7 +215,6 @@ class Xnli(TransferProtocol):
         self,
         texts: Mapping[str, Mapping[str, NliPairs]],
         encoder: Encoder,
-        config: ClassifierConfig | None = None,
     ) -> list[Score]:
         normalise = self.preset in NORMALISED
         features: dict[str, dict[str, LabelledFeatures]] = {}
@@ -223,7 +222,7 @@ class Xnli(TransferProtocol):
             features[language] = {}
             for split, pairs in splits.items():
                 features[language][split] = _embed(encoder, pairs, normalise)
-        config = config or self.with_user_options(NLI_CLASSIFIERS[self.preset])
+        config = self.with_user_options(NLI_CLASSIFIERS[self.preset])
         # Imported here, because importing torch takes a second.
         from fairseq_lxsr.evaluation.classifier import transfer_scores
 

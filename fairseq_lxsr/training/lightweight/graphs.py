@@ -42,10 +42,6 @@ class GraphedCriterion:
         self._counts: dict[tuple, int] = {}
         self._graphs: dict[tuple, _GraphedStep] = {}
 
-    @property
-    def num_graphs(self) -> int:
-        return len(self._graphs)
-
     def __call__(self, model: nn.Module, sample: dict) -> tuple[Tensor, int, dict]:
         """Compute the loss, the sample size and the logged values of a batch."""
         tensors = flatten(sample)

@@ -118,7 +118,7 @@ def near_pairs(
         count = len(corpus.source)
         embeddings = read_teacher(folder, "train", pair, count)
         if embeddings is None:
-            raise missing_teacher(folder, "train", pair)
+            raise missing_teacher(folder, pair)
         near.append(NearPairs(embeddings, count, NEAR_SIZE, cfg.seed))
     return near
 

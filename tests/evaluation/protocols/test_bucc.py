@@ -12,7 +12,7 @@ from golden_vectors import GOLDEN, Vectors
 
 from fairseq_lxsr.embeddings import Text
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.evaluation.compare import compare
+from fairseq_lxsr.evaluation.compare import compare_runs
 from fairseq_lxsr.evaluation.protocols import bucc
 from fairseq_lxsr.evaluation.protocols.bucc import BuccMining
 from fairseq_lxsr.evaluation.score import Score, append_scores, read_scores
@@ -136,7 +136,7 @@ def test_two_systems_that_mined_different_sentences_are_compared():
     mining = BuccMining(margin="absolute", k=3)
     first, _ = bucc.score_mined(TEST, Vectors(vectors), mining, TRAIN)
     second, _ = bucc.score_mined(TEST, Vectors(better_vectors), mining, TRAIN)
-    results, notes = compare([first], [second])
+    results, notes = compare_runs([[first]], [[second]])
     assert notes == []
     f1 = next(result for result in results if result.value == "F1")
     assert (f1.first, f1.second) == pytest.approx((200 / 3, 100))
@@ -154,7 +154,7 @@ def test_scores_with_different_gold_pairs_are_not_compared():
     ):
         changed, _ = bucc.score_mined(test, Vectors(), ABSOLUTE, train)
         assert changed.signature != LEARNED.signature
-        results, _ = compare([LEARNED], [changed])
+        results, _ = compare_runs([[LEARNED]], [[changed]])
         assert results == []
 
 

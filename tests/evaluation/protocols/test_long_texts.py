@@ -10,7 +10,7 @@ from conftest import lxsr_here, refused
 from fairseq_lxsr.embeddings import ByLanguage, ModelFolder
 from fairseq_lxsr.errors import SentenceError
 from fairseq_lxsr.evaluation import protocols
-from fairseq_lxsr.evaluation.compare import compare
+from fairseq_lxsr.evaluation.compare import compare_runs
 from fairseq_lxsr.evaluation.protocols.similarity_search import Tatoeba
 from fairseq_lxsr.evaluation.protocols.xsr import SentenceRetrieval
 from fairseq_lxsr.evaluation.score import Score
@@ -134,11 +134,11 @@ def test_scores_with_different_on_long_are_compared(text):
     whole_encoder = ModelFolder(TwoWords("split-mean"))
     [cut] = plan_of(Tatoeba, text, on_long="cut").measure(cut_encoder)
     [whole] = plan_of(Tatoeba, text, on_long="split-mean").measure(whole_encoder)
-    results, notes = compare(cut, whole)
+    results, notes = compare_runs([cut], [whole])
     assert [result.task for result in results] == ["en->fr", "fr->en"]
     assert not notes
     # A side with two models gets a note, which names the setting of each.
-    _, notes = compare([*cut, *whole], whole)
+    _, notes = compare_runs([[*cut, *whole]], [whole])
     assert "cut (long texts: cut)" in notes[0]
     assert "split-mean (long texts: split-mean)" in notes[0]
 

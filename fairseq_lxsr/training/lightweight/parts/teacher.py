@@ -138,9 +138,9 @@ def teacher_files(split: str, pair: tuple[str, str]) -> list[str]:
     return [f"{split}.{'-'.join(pair)}.{language}.npy" for language in pair]
 
 
-def missing_teacher(folder: Path, split: str, pair: tuple[str, str]) -> InputError:
-    """Return the error to raise if `read_teacher` finds no embeddings."""
-    source, target = teacher_files(split, pair)
+def missing_teacher(folder: Path, pair: tuple[str, str]) -> InputError:
+    """Return the error to raise if `read_teacher` finds no embeddings of the training text."""
+    source, target = teacher_files("train", pair)
     return InputError(
         f"{folder}: found neither {source} nor {target}; create one or both with `lxsr embed`"
     )

@@ -87,7 +87,7 @@ def first_teacher(folders: Sequence[Path], pairs: Sequence[tuple[str, str]]) -> 
         teacher = read_teacher(folder, "train", pair)
         if teacher is not None:
             return teacher
-    raise missing_teacher(folders[0], "train", pairs[0])
+    raise missing_teacher(folders[0], pairs[0])
 
 
 class DistillationTerm(Term):
@@ -155,7 +155,7 @@ class DistillationTerm(Term):
             teacher = read_teacher(folder, split.name, pair, len(corpus.source))
             if teacher is None:
                 if split.name == "train":
-                    raise missing_teacher(folder, "train", pair)
+                    raise missing_teacher(folder, pair)
                 missing = teacher_files(split.name, pair)
                 logger.warning(
                     f"{folder}: no {missing[0]}; the {split.name} loss is computed without "
