@@ -220,7 +220,7 @@ def test_the_card_of_a_model_folder_has_no_scores_to_index(model):
 def test_spellings_have_the_vectors_of_their_pieces_in_table_and_graph(tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
     tokenizers = pytest.importorskip("tokenizers")
-    chinese = {"read_as": "漢汉語语", "lines": ["汉语"] * 999, "version": 3}
+    chinese = {"read_as": "漢汉語语", "lines": ["汉语"] * 999, "version": 4}
     folder = write_model(tmp_path / "random", num_layers=0, gated=True, **chinese)
     encoder = SentenceEncoder.from_pretrained(folder, "cpu")
     export_hub(encoder, tmp_path / "hub", with_onnx=True)
