@@ -252,8 +252,11 @@ def _synchronize(
     has_folder = any(map(os.path.isdir, args.inputs))
 
     def covers(name: str) -> bool:
-        return has_folder or name.rpartition("#")[0] in args.articles
+        file, _, number = name.rpartition("#")
+        return file in args.articles or (has_folder and number.isdecimal())
 
+    if has_folder:
+        check_same_folder(args, index)
     sentences, ids = read_documents(args, entities)
     line_counts: Counter[str] = Counter()
     lines = Progress(counted(sentences, line_counts), desc="index", unit=" texts", disable=None)
@@ -265,6 +268,16 @@ def _synchronize(
         f"{changes.removed:,} removed, {changes.unchanged:,} unchanged{skipped}, "
         f"{len(index):,} in the index"
     )
+
+
+def check_same_folder(args: argparse.Namespace, index: "CorpusIndex") -> None:
+    """Raise an error if a folder has no file of an index, which an update would then empty."""
+    files = {name.rpartition("#")[0] for name in index.ids} - {""}
+    if files and files.isdisjoint(args.articles):
+        raise InputError(
+            f"{listed(args.inputs)}: none of its files is in {args.output}, which has "
+            f"{min(files)}; use the folder that the index was built from, or --add"
+        )
 
 
 def _add(

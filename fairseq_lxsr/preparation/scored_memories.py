@@ -13,7 +13,7 @@ from typing import IO, Any
 from xml.parsers import expat
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files.lines import reading
+from fairseq_lxsr.files.lines import is_blank, reading
 from fairseq_lxsr.files.open import open_binary
 from fairseq_lxsr.files.tmx import SCORE_TYPE
 from fairseq_lxsr.preparation.catalogues import decoded_po, po_entries, read_entries
@@ -47,8 +47,15 @@ def pairs_by_unit(
         InputError: if the file has no units, or cannot be read.
     """
     if ending_of(str(path)) == CATALOGUE:
-        return read_entries(path, source, target, dropped)
-    return read_units_apart(path, source, target, dropped, Counter())
+        units = read_entries(path, source, target, dropped)
+    else:
+        units = read_units_apart(path, source, target, dropped, Counter())
+    for pairs in units:
+        filled = [pair for pair in pairs if not any(map(is_blank, pair))]
+        if len(filled) < len(pairs):
+            # A unit that is still to be translated is not a bad one.
+            dropped["empty side"] += len(pairs) - len(filled)
+        yield filled
 
 
 def count_units(path: Path) -> int:

@@ -54,7 +54,7 @@ class Hit:
         sentence: the text of the line.
         id: id of the sentence. In an index without user-defined ids, it is the one-based line
             number.
-        match: the sentence that matched best, if the text has several.
+        match: the sentence that matched best; empty in an index with one vector for each text.
     """
 
     score: float
@@ -72,7 +72,7 @@ class Hit:
 def hit_fields(hit: Hit, has_ids: bool = False) -> dict[str, Any]:
     """Return the fields of a hit for JSON, with one-based line numbers.
 
-    The field `match` is only present for passages.
+    The field `match` is only present if the index has sentences of texts.
 
     Args:
         hit: the hit.
@@ -666,8 +666,6 @@ def _hits(stored: IndexFolder, retrieval: Retrieval, matches: Matches) -> list[l
             if document >= 0:
                 line, sentence = sentences[document]
                 match = texts.get(row, "")
-                if match == sentence:
-                    match = ""
                 hits_of_query.append(Hit(score, line, sentence, ids[document], match))
         hits.append(hits_of_query)
     return hits

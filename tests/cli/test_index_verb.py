@@ -72,10 +72,11 @@ def test_ids_are_shown_with_results(folder):
     command = ("search", "--index", "index", "--k", 1, "a cat")
     assert lxsr_here(*command, folder=folder).stdout.endswith("  n2  a cat\n")
     table = lxsr_here(*command, "--output", "-", folder=folder).stdout
-    query, _, name, text = table.rstrip("\n").split("\t")
+    query, _, name, text, match = table.rstrip("\n").split("\t")
     assert query == "a cat"
     assert name == "n2"
     assert text == "a cat"
+    assert match == "a cat"
 
 
 @pytest.mark.parametrize(
@@ -175,6 +176,22 @@ def test_an_update_replaces_only_what_has_changed_in_a_folder(kb, model):
     before = (kb / "index" / "index.json").read_bytes()
     assert "0 added, 0 replaced, 0 removed, 5 " in index(kb, "--update", "--input", "kb").stdout
     assert (kb / "index" / "index.json").read_bytes() == before
+
+
+def test_a_part_of_the_folder_does_not_empty_the_index(kb, model):
+    index(kb, "--model", model, "--input", "kb")
+    result = index(kb, "--update", "--input", "kb/more", check=False)
+    refused(result, "kb/more: none of its files is in index, which has a.html")
+    assert texts(kb) == KB
+
+
+def test_an_update_of_a_folder_keeps_texts_that_are_of_no_file(kb, model):
+    index(kb, "--model", model, "--input", "kb")
+    (kb / "note").write_text("n1\ta house\n")
+    index(kb, "--add", "--input", "note", "--columns", "1,2")
+    (kb / "kb" / "more" / "b.txt").unlink()
+    index(kb, "--update", "--input", "kb")
+    assert sorted(texts(kb)) == ["a.html#1", "a.html#2", "n1"]
 
 
 def test_an_update_of_a_file_leaves_other_files_unchanged(kb, model):

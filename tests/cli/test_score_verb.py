@@ -285,6 +285,19 @@ def test_units_of_a_memory_below_the_threshold_are_removed_or_marked(folder, mem
     assert marked.count(f", below {limit:g}</prop>") == 11
 
 
+def test_a_unit_with_an_empty_translation_stays_without_a_score(folder):
+    empty = '<tu><tuv xml:lang="en"><seg>A dog.</seg></tuv><tuv xml:lang="fr"><seg/></tuv></tu>\n'
+    dog = empty.replace("<seg/>", "<seg>Un chien.</seg>")
+    text = f'<tmx version="1.4"><header/><body>\n{dog}{empty}</body></tmx>\n'
+    (folder / "todo.tmx").write_text(text, encoding="utf-8")
+    options = ("--input", "todo.tmx", "--lang-pair", "en-fr", "--threshold", -1)
+    result = score(folder, *options, "--output", "done.tmx")
+    assert "1 empty" in result.stderr
+    content = (folder / "done.tmx").read_text(encoding="utf-8")
+    assert content.count("x-lxsr-score") == 1
+    assert empty in content
+
+
 @pytest.mark.parametrize(
     ("options", "fragment"),
     [

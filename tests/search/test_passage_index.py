@@ -447,7 +447,7 @@ def test_passages_are_added_and_deleted(encoder, tmp_path):
     [hit] = index.search(SENTENCES[258], k=1)
     assert (hit.id, hit.line) == ("long", 20)
     [hit] = index.search(SENTENCES[290], k=1)
-    assert (hit.text, hit.match) == (SENTENCES[290], "")
+    assert (hit.text, hit.match) == (SENTENCES[290], SENTENCES[290])
     index.delete(["long"])
     assert index.search(SENTENCES[258], k=1)[0].id != "long"
     index.update(["note-0"], [f"{SENTENCES[280]} {SENTENCES[281]}"])
