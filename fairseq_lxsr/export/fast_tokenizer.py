@@ -128,7 +128,6 @@ def check_exportable(encoder: SentenceEncoder) -> None:
 
     Args:
         encoder: the encoder to export.
-        form: export format, for messages.
 
     Raises:
         InputError: if the encoder is not a transformer with mean pooling.
