@@ -451,6 +451,8 @@ NOT_RUN = (
     "quality.thresholds",
     "quality.peers",
     "quality.rates",
+    "quality.language_means",
+    "quality.layers_table",
     "quality.pretrained",
     "quality.rerank",
     "quality.add_language",

@@ -195,7 +195,7 @@ def test_index_replaces_entities_in_columns_next_to_ids(tmp_path):
     result = lxsr_here(*index, "--columns", "1,2", "--update")
     assert "now replaced by characters: 30" in result.stderr
     result = lxsr_here("search", "--index", tmp_path / "index", "--output", "-", PLAIN[7])
-    assert f"\tid7\t{PLAIN[7]}\n" in result.stdout
+    assert f"\tid7\t{PLAIN[7]}\t{PLAIN[7]}\n" in result.stdout
 
 
 @pytest.mark.usefixtures("packaged_in_memory")
