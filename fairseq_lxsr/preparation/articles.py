@@ -21,15 +21,15 @@ TEXT = ".txt"
 MARKDOWN = (".md", ".markdown")
 HTML = (".html", ".htm")
 EXPECTED = ", ".join((TEXT, *MARKDOWN, *HTML))
-# Elements whose text is not shown.
-HIDDEN = {"script", "style", "template"}
+# Elements whose text is not shown, or leads to other pages.
+HIDDEN = {"nav", "script", "style", "template"}
 HEADINGS = {"title", "h1", "h2", "h3", "h4", "h5", "h6"}
 CELLS = {"td", "th"}
 # Elements that begin and end a block of text.
 BLOCKS = HEADINGS | {
     "address", "article", "aside", "blockquote", "body", "caption", "dd", "details", "dialog",
     "div", "dl", "dt", "fieldset", "figcaption", "figure", "footer", "form", "head", "header",
-    "hr", "html", "legend", "li", "main", "nav", "ol", "option", "p", "pre", "section", "select",
+    "hr", "html", "legend", "li", "main", "ol", "option", "p", "pre", "section", "select",
     "summary", "table", "tbody", "tfoot", "thead", "tr", "ul",
 }  # fmt: skip
 # Metadata at the start of a Markdown file, as written for generators of web sites.
@@ -189,7 +189,7 @@ def markdown_blocks(text: str, place: str = "Markdown") -> list[Block]:
 
 
 def html_blocks(text: str, place: str = "HTML") -> list[Block]:
-    """Return the blocks of an HTML text, without scripts and styles.
+    """Return the blocks of an HTML text, without scripts, styles and navigation.
 
     Args:
         text: the text.

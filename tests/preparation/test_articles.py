@@ -96,6 +96,12 @@ def test_html_is_split_into_blocks_that_follow_their_heading():
     ]
 
 
+def test_navigation_in_html_is_no_passage():
+    links = "<nav><h2>Contents</h2><ul><li><a href='a'>Wi-Fi</a></ul></nav>"
+    assert html(f"<h1>Pool</h1>{links}<p>Open daily.</p>{links}") == ["Pool. Open daily."]
+    assert html(f"Open{links}daily") == ["Open", "daily"]
+
+
 def test_damaged_html_is_read_without_an_error():
     assert html("<![foo[x]]>a</h1></template><p>b<p c") == ["a", "b"]
     assert html("<h1>A dog<p>barks")[0].startswith("A dog")
