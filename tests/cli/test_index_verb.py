@@ -140,11 +140,15 @@ def texts(folder):
     return {name: text for name, (_, text) in search(folder).items()}
 
 
-def test_a_folder_is_indexed_by_paragraphs(kb, model):
+def test_a_file_of_a_folder_that_is_not_read_is_named(kb, model):
     (kb / "kb" / "x.png").write_bytes(b"\x89PNG")
-    result = index(kb, "--model", model, "--input", "kb")
+    assert "x.png" in index(kb, "--model", model, "--input", "kb").stderr
     assert texts(kb) == KB
-    assert "x.png" in result.stderr
+
+
+def test_a_folder_or_several_files_are_indexed_by_paragraphs(kb, model):
+    index(kb, "--model", model, "--input", "kb")
+    assert texts(kb) == KB
     index(kb, "--model", model, "--input", "kb/a.html", "kb/more/b.txt")
     assert texts(kb) == KB
 

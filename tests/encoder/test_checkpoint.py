@@ -290,6 +290,7 @@ def test_a_compressed_checkpoint_is_refused(tmp_path):
         with zipfile.ZipFile(COMPATIBILITY / "best.pt") as archive:
             for part in archive.namelist():
                 packed.writestr(part, archive.read(part))
+        # Far larger than in the file.
         packed.writestr("checkpoint/data/999", bytes(10**7))
     with pytest.raises(InputError, match=r"checkpoint\.pt: "):
         read_checkpoint(path)

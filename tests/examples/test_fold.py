@@ -23,11 +23,13 @@ def test_pieces_that_become_equal_are_merged(script):
     assert script.folded_pieces(pieces, options) == expected
 
 
-def test_pieces_that_are_read_away_are_left_out(script):
-    texts = ["▁_", "|", "▁**", "*", "#", "▁c", "[", "\u200d"]
-    pieces = [Piece(text, -1, NORMAL) for text in texts]
+def test_pieces_of_mark_up_that_reading_removes_are_left_out(script):
+    removed = ["▁_", "|", "▁**"]
+    # Signs that reading keeps in some place, such as the asterisk of 2*3.
+    kept = ["*", "#", "▁c", "[", "\u200d"]
+    pieces = [Piece(text, -1, NORMAL) for text in removed + kept]
     options = TextOptions(lowercase=True, version=TEXT_VERSION)
-    assert list(script.folded_pieces(pieces, options)) == ["*", "#", "▁c", "[", "\u200d"]
+    assert list(script.folded_pieces(pieces, options)) == kept
 
 
 @pytest.mark.slow

@@ -86,6 +86,9 @@ def test_prepare_keeps_entities_if_asked(tmp_path):
     result, text = prepare(tmp_path / "keep", ESCAPED_PAIRS, "--entities", "keep")
     assert "R&amp;D" in text
     assert "HTML entities" not in result.stdout + result.stderr
+
+
+def test_an_unknown_treatment_of_entities_is_refused():
     refused(lxsr_here("prepare", "--entities", "x", check=False), "--entities", "'x'")
 
 

@@ -47,8 +47,15 @@ def test_several_compressed_files_are_embedded_as_one_text(toy_model, text, expe
     embed(toy_model, "--input", first, second, "--output", output)
 
     np.testing.assert_allclose(np.load(output), expected, atol=1e-5)
-    second.write_bytes(second.read_bytes()[:-20])
-    refused(embed(toy_model, "--input", second, "--output", output, check=False), second)
+
+
+def test_a_truncated_zstandard_file_is_refused(toy_model, text, tmp_path):
+    zstd = pytest.importorskip("backports.zstd")
+    truncated = tmp_path / "text.zst"
+    truncated.write_bytes(zstd.compress(text.read_bytes())[:-20])
+    output = tmp_path / "out.npy"
+    refused(embed(toy_model, "--input", truncated, "--output", output, check=False), truncated)
+    assert not output.exists()
 
 
 def test_standard_input_is_embedded(toy_model, text, expected, tmp_path):

@@ -36,7 +36,7 @@ def hydra(tmp_path, toy_work):
 
 
 def test_options_of_yaml_replace_those_of_the_preset(hydra, tmp_path):
-    released = {
+    other_groups = {
         "task": {
             "batches": "shuffled",
             "drop_last": True,
@@ -47,21 +47,24 @@ def test_options_of_yaml_replace_those_of_the_preset(hydra, tmp_path):
         "lr_scheduler": {"warmup_updates": 9},
         "optimization": {"lr": [0.005, 0.0005]},
     }
-    sizes = {
+    model_options = {
         "encoder_layers": 1,
         "dropout": 0.25,
         "layer_norm_eps": 1e-12,
         "init_weights": "released",
     }
-    result = hydra(model={"_name": "lxsr_tiny", **sizes}, **released)
+    result = hydra(model={"_name": "lxsr_tiny", **model_options}, **other_groups)
     assert result.returncode == 0, result.stderr[-2000:]
     state = read_checkpoint(tmp_path / "save" / "checkpoint_last.pt")
+    # From the preset:
     assert state["model"]["encoder.embed_tokens.weight"].shape[1] == 32
     options = state["cfg"]["model"]
     assert options["encoder_ffn_embed_dim"] == 64
-    assert options["encoder_layers"] == 1
-    assert options["dropout"] == 0.25
-    assert options["layer_norm_eps"] == 1e-12
+    # From the YAML file:
+    for name, value in model_options.items():
+        assert options[name] == value
+    for name, value in other_groups["task"].items():
+        assert state["cfg"]["task"][name] == value
     assert state["last_optimizer_state"]["param_groups"][0]["amsgrad"]
 
 

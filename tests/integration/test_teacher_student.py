@@ -187,21 +187,35 @@ NEAR = "--batches near --near-embeddings"
 @pytest.mark.parametrize(
     ("options", "fragments"),
     [
-        ("--teacher-embeddings {folder}/none", ("{folder}/none: ",)),
-        ("--teacher-embeddings {folder}", ("train.en-fr.en.npy",)),
-        ("--teacher-embeddings {folder}/short", ("899", "900")),
         ("--teacher-text {folder}", ("--teacher-text", ".txt")),
         ("--teacher-text-weight 2", ("--teacher-text-weight 2", "--teacher-text")),
         ("--batches near", ("--batches near", "--near-embeddings")),
         ("--near-embeddings {teacher}", ("--near-embeddings", "--batches length")),
+    ],
+)
+def test_options_of_embeddings_without_the_option_that_they_need_are_refused(
+    tmp_path, toy_work, teacher, options, fragments
+):
+    words = options.format(folder=tmp_path, teacher=teacher).split()
+    refused(train_here(toy_work / "data-bin", tmp_path, *words), *fragments)
+
+
+@pytest.mark.parametrize(
+    ("options", "fragments"),
+    [
+        ("--teacher-embeddings {folder}/none", ("{folder}/none: ",)),
+        ("--teacher-embeddings {folder}", ("train.en-fr.en.npy",)),
+        # 899 embeddings for 900 pairs.
+        ("--teacher-embeddings {folder}/short", ("899", "900")),
         (f"{NEAR} {{folder}}", ("train.en-fr.en.npy",)),
+        # Two folders for one folder of data.
         (f"{NEAR} a:b", ("2 ", "1")),
         (f"{NEAR} {{folder}}/none", ("{folder}/none: ",)),
     ],
 )
-def test_embeddings_that_do_not_fit_are_refused(tmp_path, toy_work, teacher, options, fragments):
+def test_embeddings_that_do_not_fit_are_refused(tmp_path, toy_work, options, fragments):
     (tmp_path / "short").mkdir()
     np.save(tmp_path / "short" / "train.en-fr.en.npy", np.zeros((899, 4), np.float32))
-    words = options.format(folder=tmp_path, teacher=teacher).split()
+    words = options.format(folder=tmp_path).split()
     places = [fragment.format(folder=tmp_path) for fragment in fragments]
     refused(train_here(toy_work / "data-bin", tmp_path, *words), *places)

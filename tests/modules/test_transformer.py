@@ -366,7 +366,8 @@ def test_attention_weights_are_dropped_in_training_and_keep_the_mean():
 
 
 @pytest.mark.parametrize("options", [{}, {"gated": True, "order_coefficients": 1}])
-def test_a_gpu_encodes_all_batches_together_with_the_same_result(options):
+def test_batches_encoded_together_have_the_result_of_each_alone(options):
+    """A GPU encodes the two sides of a batch together."""
     encoder = make_encoder(**options).eval()
     wide = token_batch()
     narrow = wide[:2, :-1]

@@ -86,10 +86,12 @@ def all_hits(index, encoder, condition=None):
     return hits
 
 
-def test_the_texts_of_this_file_have_labels_of_several_languages(encoder, tmp_path):
+def test_the_texts_of_these_tests_have_labels_of_several_languages(encoder, tmp_path):
+    """So the tests below compare the searches of several languages."""
     index = CorpusIndex.build(tmp_path / "index", TEXTS, encoder)
     labels = {LABELS[number] for number in index._stored.segments[0].languages}
     assert labels >= {"en", "fr", "Latn"}
+    # Texts of which only the script is known belong to the largest language of that script.
     assert len(set(index._stored.languages)) == 2
 
 

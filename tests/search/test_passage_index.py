@@ -482,7 +482,12 @@ def test_a_passage_without_known_words_is_left_out(encoder, tmp_path):
 def test_a_rare_word_of_the_query_ranks_its_passage_first(encoder, tmp_path):
     passages = [*PASSAGES, f"{SENTENCES[200]} zzyzx {SENTENCES[201]}"]
     index = CorpusIndex.build(tmp_path / "index", passages, encoder)
-    assert index.search("zzyzx dog", k=1)[0].line == 20
+    assert index.search("zzyzx dog", k=1)[0].line == len(PASSAGES)
+
+
+def test_a_rare_word_finds_no_passage_that_where_leaves_out(encoder, tmp_path):
+    passages = [*PASSAGES, f"{SENTENCES[200]} zzyzx {SENTENCES[201]}"]
+    index = CorpusIndex.build(tmp_path / "index", passages, encoder)
     hits = index.search("zzyzx dog", k=3, where=["1", "2"])
     assert sorted(hit.id for hit in hits) == ["1", "2"]
 

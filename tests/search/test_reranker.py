@@ -183,9 +183,9 @@ def test_a_gated_model_with_layers_is_reranked_by_its_input_vectors(tmp_path):
     table = encoder.model.embed_tokens.weight.detach().numpy()
     [english] = encoder.tokenizer.encode([ENGLISH[0]])
     [french] = encoder.tokenizer.encode([FRENCH[0]])
-    scores = Reranker(ModelFolder(encoder), 1).scores(
-        ENGLISH[:1], read, np.zeros((1, 1)), np.array([[0]])
-    )
+    cosines = np.zeros((1, 1))
+    scores = Reranker(ModelFolder(encoder), 1).scores(ENGLISH[:1], read, cosines, np.array([[0]]))
+    # With weight 1, a score is the mean of the cosine, which is 0 here, and MaxSim.
     expected = ordered_max_sim(table, english, french) / 2
     np.testing.assert_allclose(scores, [[expected]], atol=1e-5)
 

@@ -120,7 +120,7 @@ def assert_same_arrays(arrays, expected_arrays):
         assert array.dtype == expected.dtype
 
 
-def check_ids(tokenizer: Tokenizer, texts: list[str]) -> None:
+def check_that_ids_by_word_equal_ids_by_text(tokenizer: Tokenizer, texts: list[str]) -> None:
     expected = tokenizer._encode_texts(texts)
     # Short texts are looked up word by word, and with a limit of 0 all words at once.
     for short_text_bytes in (SHORT_TEXT_BYTES, 0):
@@ -138,16 +138,18 @@ any_text = hypothesis.strategies.text(hypothesis.strategies.characters(), max_si
 @hypothesis.example(texts=UNUSUAL_TEXTS[::-1])
 def test_ids_of_words_are_those_of_whole_texts(tokenizer, texts):
     assert tokenizer._words is not None
-    check_ids(tokenizer, texts)
+    check_that_ids_by_word_equal_ids_by_text(tokenizer, texts)
 
 
 def test_no_character_changes_the_ids_of_the_words_around_it(tokenizer):
-    """No rule of normalization reads across a blank."""
+    """The characters are those that normalization may change, or that join others."""
     letters = [chr(code) for code in range(sys.maxunicode) if unicodedata.decomposition(chr(code))]
     for code in range(0x3000):
         if unicodedata.category(chr(code)) in ("Mn", "Cf", "Cc", "Zs"):
             letters.append(chr(code))
-    check_ids(tokenizer, [f"b {letter}a{letter} {letter} e{letter} \u0301" for letter in letters])
+    check_that_ids_by_word_equal_ids_by_text(
+        tokenizer, [f"b {letter}a{letter} {letter} e{letter} \u0301" for letter in letters]
+    )
 
 
 @pytest.mark.parametrize("name", MODELS_OF_WHOLE_TEXTS)

@@ -21,6 +21,7 @@ def test_errors_equal_those_of_the_reference_tool(protocol, margin):
     forward_errors, backward_errors = DATA["errors"][margin]
     forward = similarity_search.error_rate(SOURCE, TARGET, protocol)
     backward = similarity_search.error_rate(TARGET, SOURCE, protocol)
+    # What an error rate counts as hits are the errors.
     assert sum(forward.hits) == forward_errors
     assert sum(backward.hits) == backward_errors
 

@@ -168,11 +168,18 @@ def test_a_batch_has_the_pieces_and_labels_of_its_samples():
     data = ReplacedSentences([numbered("en", 40)], **OPTIONS)
     batches = data.batch_by_size(data.ordered_indices(), max_sentences=16)
     assert [len(batch) for batch in batches] == [16, 16, 8]
-    batch = data.collater([data[index] for index in batches[0]])
-    assert batch["net_input"]["tokens"].shape == (16, 3)
+    samples = [data[index] for index in batches[0]]
+    batch = data.collater(samples)
+    for row, sample in zip(batch["net_input"]["tokens"].tolist(), samples, strict=True):
+        pieces = sample["pieces"].tolist()
+        assert row[: len(pieces)] == pieces
     assert batch["label"].dtype == torch.float32
+    assert batch["label"].tolist() == [sample["label"] for sample in samples]
     assert batch["ntokens"] == sum(data.lengths[index] for index in batches[0])
-    assert data.collater([]) == {}
+
+
+def test_a_batch_without_samples_is_empty():
+    assert ReplacedSentences([numbered("en", 40)], **OPTIONS).collater([]) == {}
 
 
 @pytest.mark.parametrize("label", ["nan", "inf", "-inf", "x", ""])
