@@ -121,6 +121,7 @@ def run_train(args: argparse.Namespace) -> None:
         print(shlex.join(["fairseq-train", *command]), flush=True)
     if not args.only_print:
         check_fairseq()
+        check_user_dir(command)
         from fairseq_lxsr.text.data_folder import check_data_folder
 
         # fairseq would print its configuration and create --save-dir before it reads the data.
@@ -182,6 +183,15 @@ def print_length(args: argparse.Namespace, command: Sequence[str]) -> None:
         f"lxsr train: {num_pairs:,} pairs: {int(options['--max-update']):,} updates, "
         f"{validated}saved every {every}; set --max-update N for another length"
     )
+
+
+def check_user_dir(command: Sequence[str]) -> None:
+    """Check that --user-dir is a folder of Python code, before fairseq imports it."""
+    folder = dict(pairwise(command)).get("--user-dir", str(PACKAGE))
+    if not Path(folder).is_dir():
+        raise InputError(f"--user-dir {folder}: no such folder; expected one with __init__.py")
+    if not Path(folder, "__init__.py").is_file():
+        raise InputError(f"--user-dir {folder}: no __init__.py in it, which imports your code")
 
 
 def check_fairseq() -> None:

@@ -365,12 +365,20 @@ def refuse_option(self: argparse.ArgumentParser, message: str) -> NoReturn:
     self.exit(EXIT_STATUS, f"fairseq-train: error: {message}\n")
 
 
+# Least similarity of an option that is suggested for an unknown one.
+SIMILAR = 0.8
+
+
 def _suggest(option: str, options: Iterable[str]) -> str:
     """Return `; --option: expected --other`, or an empty string if no option is similar."""
     if option in SUGGESTIONS:
         return f"; {option}: expected {SUGGESTIONS[option]}"
-    close = get_close_matches(option, options, 1)
-    return f"; {option}: expected {close[0]}" if close else ""
+    close = get_close_matches(option, options, 1, SIMILAR)
+    if close:
+        return f"; {option}: expected {close[0]}"
+    if option.endswith("-weight"):
+        return f"; {option}: if the loss is your own, give its folder with --user-dir"
+    return ""
 
 
 argparse.ArgumentParser.error = refuse_option  # type: ignore[method-assign]

@@ -51,7 +51,7 @@ class XlingSentLoss(SummedCriterion):
         weighted = [u.new_zeros((), dtype=torch.float32)]
         logged = {}
         for term in self.terms:
-            value = term.loss(encoded, sample, model.training)
+            value = term.checked_loss(encoded, sample, model.training)
             if value is not None:
                 weighted.append(term.weight * value)
                 logged[term.name] = value.detach()

@@ -218,6 +218,8 @@ class XlingSentTask(PairTask):
         self.terms = build_terms(cfg, self.setting)
         for term in self.terms:
             self.state.merge_state_dict(term.state)
+        weighted = [f"{term.weight:g} {term.name}" for term in self.terms if term.weight]
+        logger.info(f"loss: {' + '.join(weighted)}")
         self.near_folders = near_folders(cfg, self.shards, self.pairs)
         self._frozen: FrozenPieces | None = None
         self._graphed: GraphedCriterion | None = None

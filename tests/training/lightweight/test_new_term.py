@@ -1,7 +1,7 @@
 """A loss in another package, which --user-dir names, with options, batch part and head."""
 
 import pytest
-from conftest import ROOT, TRAIN_OPTIONS, export, python, refused, run
+from conftest import ROOT, TRAIN_OPTIONS, export, lxsr_here, python, refused, run
 from forks import FAIRSEQ, PRELOADED
 
 from fairseq_lxsr import SentenceEncoder
@@ -35,7 +35,8 @@ class Lengths:
 class SpreadTerm(Term):
     """Uniformity (Wang and Isola 2020), weighted by the lengths."""
 
-    name, Options = "spread", SpreadOptions
+    name = "spread"
+    Options = SpreadOptions
 
     @classmethod
     def build(cls, cfg, setting):
@@ -116,12 +117,55 @@ def test_the_help_has_the_options_of_a_term_of_another_package(tmp_path):
     assert "--spread-weight" in run("fairseq_cli.train", *words).stdout
 
 
-def test_a_term_of_another_package_with_the_name_of_an_option_is_refused(tmp_path, toy_work):
-    content = TERM.replace("spread_weight", "sim_weight")
-    options = {"--user-dir": write_term(tmp_path, content)}
+@pytest.mark.parametrize(
+    ("old", "new", "fragments"),
+    [
+        ("spread_weight", "sim_weight", ("SpreadOptions: an option sim_weight exists already",)),
+        ('name = "spread"', 'name = "align"', ("SpreadTerm: a loss 'align' exists already",)),
+        ('name = "spread"', 'name = "loss"', ("SpreadTerm: a loss 'loss' exists already",)),
+        ('name = "spread"', "", ("SpreadTerm: no name;",)),
+        ("Options = SpreadOptions", "", ("SpreadTerm: no Options;",)),
+        ("def loss(", "def compute(", ("SpreadTerm: no loss;",)),
+        ("def build(", "def make(", ("SpreadTerm: no build;",)),
+        (
+            "    def parts",
+            "    def __init__(self, weight):\n        self.weight = weight\n\n    def parts",
+            ("SpreadTerm: __init__ must call super().__init__(weight)",),
+        ),
+        ('length"]).sum()', 'length"])', ("loss of term spread is a tensor of shape [",)),
+        ("return torch.exp", "return 1.0 or torch.exp", ("loss of term spread is float",)),
+    ],
+)
+def test_a_mistake_in_a_term_is_refused(tmp_path, toy_work, old, new, fragments):
+    assert old in TERM
+    options = {"--user-dir": write_term(tmp_path, TERM.replace(old, new)), "--spread-weight": "1"}
     words = words_of(toy_work / "data-bin", tmp_path / "save", **options)
     done = run("fairseq_cli.train", *words, check=False)
-    refused(done, "mine.SpreadOptions: an option sim_weight exists already")
+    refused(done, *fragments)
+
+
+def test_the_log_begins_with_the_weights_of_the_loss(tmp_path, toy_work):
+    options = {"--user-dir": write_term(tmp_path), "--spread-weight": "0.5", "--max-update": "1"}
+    words = words_of(toy_work / "data-bin", tmp_path / "save", **options)
+    done = run("fairseq_cli.train", *words)
+    assert "loss: 2 align + 1 gen + 2 sim + 0.5 spread" in done.stdout + done.stderr
+
+
+def test_a_user_dir_without_code_is_refused(tmp_path, toy_work):
+    (tmp_path / "empty").mkdir()
+    for folder, problem in (
+        (tmp_path / "none", "no such folder"),
+        (tmp_path / "empty", "__init__.py"),
+    ):
+        words = (toy_work / "data-bin", "--recipe", "best", "--user-dir", folder)
+        refused(lxsr_here("train", *words, check=False), f"--user-dir {folder}: ", problem)
+
+
+def test_an_unknown_weight_asks_for_the_folder_of_the_loss(tmp_path, toy_work):
+    options = {"--spread-weight": "0.5"}
+    words = words_of(toy_work / "data-bin", tmp_path / "save", **options)
+    done = run("fairseq_cli.train", *words, check=False)
+    refused(done, "--spread-weight: if the loss is your own, give its folder with --user-dir")
 
 
 def test_user_dir_registers_the_tasks_if_the_package_is_already_imported(tmp_path, toy_work):

@@ -6,6 +6,7 @@ this folder are imported, so a new term requires only a new file, here or in ano
 
 import importlib
 import pkgutil
+from dataclasses import fields
 from typing import Any
 
 from fairseq_lxsr.errors import InputError
@@ -30,12 +31,26 @@ def build_terms(cfg: Any, setting: Setting) -> list[Term]:
     terms = []
     for kind in all_terms():
         term = kind.build(cfg, setting)
+        if term is not None and not hasattr(term, "state"):
+            raise InputError(
+                f"{kind.__module__}.{kind.__name__}: __init__ must call super().__init__(weight)"
+            )
         if term is not None:
             terms.append(term)
     if not any(term.weight for term in terms):
         raise InputError(
-            f"no loss to train with: --objective {cfg.objective}, --gen-weight {cfg.gen_weight:g}, "
-            f"--align-weight {cfg.align_weight:g}, --sim-weight {cfg.sim_weight:g}, no "
+            f"no loss to train with: --objective {cfg.objective}, {_weights(cfg)}, no "
             "--teacher-embeddings; enable at least one of them"
         )
     return terms
+
+
+def _weights(cfg: Any) -> str:
+    """Return the weights of all terms as options, `--gen-weight 0, --align-weight 0`."""
+    options = []
+    for kind in all_terms():
+        for field in fields(kind.Options):
+            if field.name.endswith("_weight"):
+                name = field.name.replace("_", "-")
+                options.append(f"--{name} {getattr(cfg, field.name):g}")
+    return ", ".join(options)

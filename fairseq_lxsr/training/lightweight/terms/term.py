@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NotRequired, TypedDict
 from fairseq.tasks import TASK_REGISTRY
 from torch import Tensor, nn
 
+from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.losses import Cosines
 from fairseq_lxsr.modules import TransformerConfig
 from fairseq_lxsr.training.dataset import Batch, Part
@@ -16,6 +17,15 @@ from fairseq_lxsr.training.pairs import PairCorpus
 
 # Name of the task whose loss is the sum of the terms.
 TASK = "xling_sent"
+# What a subclass of `Term` defines.
+REQUIRED = {
+    "name": "the name of the term in logs",
+    "Options": "a dataclass of its options",
+    "build": "a class method that builds the term from the options",
+    "loss": "a method that returns the loss, summed over the pairs",
+}
+# Names of other values in the log.
+RESERVED = {"loss", "accuracy", "acc_fwd", "acc_bwd", "ntokens", "nsentences", "sample_size"}
 
 
 class Encoded(TypedDict):
@@ -79,7 +89,21 @@ class Term:
     needs_states: bool = False
 
     def __init_subclass__(cls) -> None:
+        """Check the definition of a term, and add its options to the task.
+
+        Raises:
+            InputError: if the term lacks a member, or its name or an option exists already.
+        """
         super().__init_subclass__()
+        place = f"{cls.__module__}.{cls.__name__}"
+        for member, meaning in REQUIRED.items():
+            if all(member not in vars(base) for base in cls.__mro__ if base not in Term.__mro__):
+                raise InputError(f"{place}: no {member}; expected {meaning}")
+        others = {term.name for term in Term.__subclasses__() if term is not cls}
+        if cls.name in others | RESERVED:
+            raise InputError(
+                f"{place}: a loss {cls.name!r} exists already; choose another name for the term"
+            )
         # The task is registered after the terms of this package. It already exists if the term
         # belongs to another package.
         if TASK in TASK_REGISTRY:
@@ -88,6 +112,25 @@ class Term:
     def __init__(self, weight: float):
         self.weight = weight
         self.state: dict[str, str] = {}
+
+    def checked_loss(self, encoded: Encoded, batch: Batch, training: bool) -> Tensor | None:
+        """Return `loss` after a check of its type and shape.
+
+        Raises:
+            InputError: if it is not a scalar tensor.
+        """
+        value = self.loss(encoded, batch, training)
+        if value is None:
+            return None
+        if not isinstance(value, Tensor) or value.dim():
+            found = type(value).__name__
+            if isinstance(value, Tensor):
+                found = f"a tensor of shape {list(value.shape)}"
+            raise InputError(
+                f"the loss of term {self.name} is {found}; expected a tensor without dimensions, "
+                "the sum over the pairs"
+            )
+        return value
 
     @classmethod
     def build(cls, cfg: Any, setting: Setting) -> "Term | None":
