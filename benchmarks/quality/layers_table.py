@@ -2,8 +2,9 @@
 
 python -m benchmarks.quality.layers_table
 
-It reads layers.jsonl, which `run` wrote, and language_means.jsonl. P@1 is the mean of both
-directions and of all trainings, with the lowest and highest training if there are several.
+It reads layers.jsonl and layers_million.jsonl, which `run` wrote, and language_means.jsonl. P@1 is
+the mean of both directions and of all trainings, with the lowest and highest training if there are
+several.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,20 +51,29 @@ def cell(runs: Sequence[Scores], name: str) -> str:
     return f"{mean} ({min(values):.1f} to {max(values):.1f})"
 
 
-def table(results: Sequence[dict], means: Sequence[dict]) -> str:
-    """Return the table: a row for each run that has results."""
+def table(results: Sequence[dict], means: Sequence[dict], million: Sequence[dict]) -> str:
+    """Return the table: a row for each run that has results.
+
+    Args:
+        results: trainings on 168,925 pairs.
+        means: scores of one of them, with the mean vector of each language subtracted.
+        million: trainings on a million pairs.
+    """
     names = [SHORT_NAMES.get(name, name) for name in SETS]
     centred_names = [f"{name}, centred" for name in names]
-    header = ["align by", "layers", *names, *centred_names, "runs"]
+    header = ["align by", "layers", "pairs", *names, *centred_names, "runs"]
     lines = [f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
     for run, about in ROWS.items():
-        trainings = [result["retrieval"] for result in results if result["name"] == run]
-        if not trainings:
-            continue
         centred = [line["centred"] for line in means if line["run"].split(".")[0] == run]
-        cells = [cell(trainings, name) for name in SETS]
-        cells += [cell(centred, name) for name in SETS]
-        lines.append(f"| {' | '.join([*about, *cells, str(len(trainings))])} |")
+        for part, its_centred in ((results, centred), (million, [])):
+            trainings = [result for result in part if result["name"] == run]
+            if not trainings:
+                continue
+            scores = [training["retrieval"] for training in trainings]
+            pairs = f"{trainings[0]['pairs']:,}"
+            cells = [cell(scores, name) for name in SETS]
+            cells += [cell(its_centred, name) for name in SETS]
+            lines.append(f"| {' | '.join([*about, pairs, *cells, str(len(trainings))])} |")
     return "\n".join([*lines, ""])
 
 
@@ -76,9 +86,8 @@ def write_page() -> None:
 
 def read_table() -> str:
     """Return the table of the result files."""
-    files = ("layers.jsonl", "language_means.jsonl")
-    results, means = (read_results(RESULTS / name) for name in files)
-    return table(results, means)
+    files = ("layers.jsonl", "language_means.jsonl", "layers_million.jsonl")
+    return table(*(read_results(RESULTS / name) for name in files))
 
 
 if __name__ == "__main__":

@@ -496,11 +496,11 @@ def test_matryoshka_adds_the_alignment_losses_of_all_widths(widths):
     [
         (
             {"gen_weight": 0, "align_weight": 0, "sim_weight": 0},
-            "--objective ugt, --gen-weight 0, --align-weight 0",
+            "--objective ugt, --align-weight 0, --gen-weight 0, --sim-weight 0",
         ),
         (
             {"objective": "none", "align_weight": 0, "sim_weight": 0},
-            "--objective none, --gen-weight 1, --align-weight 0",
+            "--objective none, --align-weight 0, --gen-weight 1, --sim-weight 0",
         ),
         ({"gather_negatives": True, "batch_size": None}, "--batch-size"),
         (
