@@ -99,7 +99,7 @@ if __name__ == "__main__":
 def test_encoding_and_indexes_work_and_bad_input_is_refused_in_one_line(posix_free_run):
     _, process = posix_free_run
     assert process.returncode == 2, process.stderr
-    assert process.stdout.splitlines()[-1].endswith("\t1\ta dog")
+    assert process.stdout.splitlines()[-1].endswith("\t1\ta dog\ta dog")
     assert process.stderr.splitlines()[-1].startswith("lxsr: error: none: ")
 
 
