@@ -31,6 +31,14 @@ def command_line(
     return parser
 
 
+def add_text_and_work(parser: argparse.ArgumentParser) -> None:
+    """Add --data and --work, the folders that the benchmarks of quality read and write."""
+    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="text")
+    parser.add_argument(
+        "--work", type=Path, required=True, metavar="FOLDER", help="folder of text and models"
+    )
+
+
 def add_sizes_and_seeds(parser: argparse.ArgumentParser) -> None:
     """Add the options of a grid of trainings: numbers of pairs and seeds."""
     for name, meaning, values in (

@@ -5,9 +5,9 @@ python -m benchmarks.quality.language_means --data DIR --work FOLDER --runs NAME
 
 A run is a folder that `run` wrote below FOLDER/en-fr, such as `tuned_layers_2.3960u.1.16000`. Each
 gives P@1 as in `run`, and P@1 once more after the mean vector of a language, that of a sample of
-its training text, is subtracted from all vectors of that language. A softmax over inner products
-with the candidates of a batch does not change if the same vector is added to all of them, so the
-align loss of the paper cannot see such a mean; cosine similarity does.
+its training text, is subtracted from all vectors of that language. The align loss of the
+paper, by inner products, does not see a vector that is added to all sentences of one language, if
+it has the same inner product with all sentences of the other; cosine similarity does.
 
 Runs that are already in the file are skipped.
 """
@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks.machine import machine
 from benchmarks.quality.run import Measure
 from benchmarks.quality.sets import nearest_is_translation, percent
-from benchmarks.script import add_result, command_line, read_results
+from benchmarks.script import add_result, add_text_and_work, command_line, read_results
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.vectors import normalise_rows
@@ -36,10 +36,7 @@ Means = dict[str, np.ndarray]
 
 def parse_options() -> argparse.Namespace:
     parser = command_line(__doc__, "FILE.jsonl", required=True)
-    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="text")
-    parser.add_argument(
-        "--work", type=Path, required=True, metavar="FOLDER", help="folder of text and models"
-    )
+    add_text_and_work(parser)
     parser.add_argument("--runs", nargs="+", required=True, metavar="NAME", help="folders of runs")
     return parser.parse_args()
 

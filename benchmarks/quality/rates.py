@@ -22,7 +22,7 @@ from benchmarks.corpora import prepare
 from benchmarks.machine import machine
 from benchmarks.quality.config import resolve
 from benchmarks.quality.run import DEVICE
-from benchmarks.script import add_result, command_line, read_results
+from benchmarks.script import add_result, add_text_and_work, command_line, read_results
 
 PAIR = "en-fr"
 VOCAB_SIZE = 16_000
@@ -35,10 +35,7 @@ LOSSES = ("loss", "align", "gen", "sim", "accuracy")
 
 def parse_options() -> argparse.Namespace:
     parser = command_line(__doc__, "FILE.jsonl", required=True)
-    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="text")
-    parser.add_argument(
-        "--work", type=Path, required=True, metavar="FOLDER", help="folder of text and models"
-    )
+    add_text_and_work(parser)
     parser.add_argument("--only", nargs="+", required=True, metavar="NAME", help="runs to train")
     for option, meaning, values in (
         ("--rates", "learning rates", [0.001]),

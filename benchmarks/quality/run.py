@@ -41,7 +41,7 @@ from benchmarks.quality.sets import (
     tuning_sets,
     words_of,
 )
-from benchmarks.script import add_result, command_line, lxsr, read_results
+from benchmarks.script import add_result, add_text_and_work, command_line, lxsr, read_results
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.embeddings import ModelFolder
 from fairseq_lxsr.encoder.checkpoint import read_checkpoint
@@ -425,10 +425,7 @@ def show(result: dict) -> None:
 
 def parse_options() -> argparse.Namespace:
     parser = command_line(__doc__, "FILE.jsonl", required=True)
-    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="text, see above")
-    parser.add_argument(
-        "--work", type=Path, required=True, metavar="FOLDER", help="folder of text and models"
-    )
+    add_text_and_work(parser)
     parser.add_argument(
         "--config",
         type=Path,

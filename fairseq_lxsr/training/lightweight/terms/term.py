@@ -99,8 +99,8 @@ class Term:
         for member, meaning in REQUIRED.items():
             if all(member not in vars(base) for base in cls.__mro__ if base not in Term.__mro__):
                 raise InputError(f"{place}: no {member}; expected {meaning}")
-        others = {term.name for term in Term.__subclasses__() if term is not cls}
-        if cls.name in others | RESERVED:
+        term_names = {term.name for term in Term.__subclasses__() if term is not cls}
+        if cls.name in term_names | RESERVED:
             raise InputError(
                 f"{place}: a loss {cls.name!r} exists already; choose another name for the term"
             )
@@ -123,11 +123,11 @@ class Term:
         if value is None:
             return None
         if not isinstance(value, Tensor) or value.dim():
-            found = type(value).__name__
+            kind = type(value).__name__
             if isinstance(value, Tensor):
-                found = f"a tensor of shape {list(value.shape)}"
+                kind = f"a tensor of shape {list(value.shape)}"
             raise InputError(
-                f"the loss of term {self.name} is {found}; expected a tensor without dimensions, "
+                f"the loss of term {self.name} is {kind}; expected a tensor without dimensions, "
                 "the sum over the pairs"
             )
         return value
