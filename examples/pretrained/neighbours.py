@@ -68,30 +68,29 @@ def unit(vectors: np.ndarray) -> np.ndarray:
     return np.asarray(vectors / np.maximum(lengths, 1e-9))
 
 
-def teacher_vectors(words: list[str], teacher: str, prefix: str, cache: Path) -> np.ndarray:
-    """Return the teacher's unit embeddings of words [N, T], and store them.
+def teacher_vectors(texts: list[str], teacher: str, prefix: str, cache: Path) -> np.ndarray:
+    """Return the teacher's embeddings of words or sentences [N, T], float32, and store them.
 
     Raises:
-        InputError: if there are no stored embeddings of a word, and no teacher.
+        InputError: if there are no stored embeddings of a text, and no teacher.
     """
     stored: dict[str, np.ndarray] = {}
     if cache.exists():
         with np.load(cache) as arrays:
-            stored = dict(zip(arrays["words"].tolist(), arrays["vectors"], strict=True))
-    missing = [word for word in words if word not in stored]
+            stored = dict(zip(arrays["texts"].tolist(), arrays["vectors"], strict=True))
+    missing = [text for text in dict.fromkeys(texts) if text not in stored]
     if missing:
         if not teacher:
             raise InputError(f"{cache}: no embedding of {missing[0]!r}; expected --teacher as well")
         from sentence_transformers import SentenceTransformer
 
-        texts = [prefix + word for word in missing]
-        vectors = SentenceTransformer(teacher).encode(texts, show_progress_bar=True)
+        queries = [prefix + text for text in missing]
+        vectors = SentenceTransformer(teacher).encode(queries, show_progress_bar=True)
         stored.update(zip(missing, vectors, strict=True))
         with atomic_write(cache, "wb") as stream:
             vectors = np.stack(list(stored.values())).astype(np.float16)
-            np.savez(stream, words=np.array(list(stored)), vectors=vectors)
-    vectors = np.stack([stored[word] for word in words]).astype(np.float32)
-    return unit(vectors - vectors.mean(axis=0))
+            np.savez(stream, texts=np.array(list(stored)), vectors=vectors)
+    return np.stack([stored[text] for text in texts]).astype(np.float32)
 
 
 def mean_of_neighbours(
@@ -160,6 +159,7 @@ def move(
     lengths = np.linalg.norm(table[rows], axis=1, keepdims=True)
     texts = [word.removeprefix(WORD_START) for word in words]
     embeddings = teacher_vectors(texts, teacher, prefix, cache)
+    embeddings = unit(embeddings - embeddings.mean(axis=0))
     frequency = np.array([scores[word] for word in words])
     frequent = np.argsort(-frequency, kind="stable")[:FREQUENT]
     is_latin = np.array([first_script(text) == "LATIN" for text in texts])

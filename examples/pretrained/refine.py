@@ -98,18 +98,29 @@ class Text:
     unmarked: list[Sentences]
 
 
-def read_text(
-    encoder: SentenceEncoder, prefixes: Mapping[str, str], pair: str, excluded: Container[str]
-) -> Text:
-    """Return the text of a language pair.
+def prefixes_of_pairs(text: Path) -> dict[str, dict[str, str]]:
+    """Return the prefixes of the files of each language and kind of text beside English.
 
     Args:
-        encoder: the model.
+        text: output folder of `collect.py`.
+    """
+    collected = yaml.safe_load((text / PAIRS_FILE).read_text(encoding="utf-8"))["pairs"]
+    start = f"{ENGLISH}-"
+    pairs = sorted(pair for pair in collected if pair.startswith(start))
+    return {pair.removeprefix(start): collected[pair] for pair in pairs}
+
+
+def read_pairs(
+    prefixes: Mapping[str, str], language: str, excluded: Container[str]
+) -> list[tuple[str, ...]]:
+    """Return sentences in English and a language, at most LIMIT.
+
+    Args:
         prefixes: path of the files of each kind of text, without the language.
-        pair: English and another language, such as en-fr.
+        language: the language beside English.
         excluded: evaluation sentences, processed by `comparable`.
     """
-    language = pair.removeprefix(f"{ENGLISH}-")
+    pair = f"{ENGLISH}-{language}"
     pairs = []
     for kind, prefix in sorted(prefixes.items()):
         if kind == WORDS:
@@ -119,7 +130,14 @@ def read_text(
         pairs += random.Random(f"{kind}.{pair}").sample(lines, min(KIND_LIMIT, len(lines)))
     pairs = random.Random(pair).sample(pairs, min(LIMIT, len(pairs)))
     pairs = [both for both in pairs if max(map(len, both)) <= MAX_CHARACTERS]
-    pairs = [both for both in pairs if not any(comparable(side) in excluded for side in both)]
+    return [both for both in pairs if not any(comparable(side) in excluded for side in both)]
+
+
+def read_text(
+    encoder: SentenceEncoder, prefixes: Mapping[str, str], language: str, excluded: Container[str]
+) -> Text:
+    """Return the text of a language and English, see `read_pairs`."""
+    pairs = read_pairs(prefixes, language, excluded)
     sentences = [both[1] for both in pairs]
     ways: list[Callable[[str], str]] = []
     if language in MARKED:
@@ -131,6 +149,43 @@ def read_text(
         Sentences(encoder, [both[0] for both in pairs]),
         [Sentences(encoder, list(map(way, sentences))) for way in ways],
     )
+
+
+class RowAdam:
+    """Adam for the vectors of a batch, with one second moment for each vector.
+
+    Args:
+        table: the vectors of the pieces [V, D], float32; they are changed.
+        rate: learning rate at the end of the warm-up; it then falls to zero linearly.
+        updates: number of updates.
+    """
+
+    def __init__(self, table: np.ndarray, rate: float, updates: int):
+        self.table = table
+        self._rate = rate
+        self._updates = updates
+        self._mean_gradient = np.zeros_like(table)
+        self._mean_square = np.zeros(len(table), np.float32)
+        self._counts = np.zeros((len(table), 1), np.int32)
+
+    def step(self, number: int, used: np.ndarray, gradient: np.ndarray) -> None:
+        """Change some vectors.
+
+        Args:
+            number: number of the update, from 1.
+            used: places of the vectors in the table, each once [U].
+            gradient: their gradient [U, D].
+        """
+        rate = self._rate * min(1, number / WARMUP_UPDATES) * (1 - number / (self._updates + 1))
+        self._counts[used] += 1
+        mean = FIRST_MOMENT * self._mean_gradient[used] + (1 - FIRST_MOMENT) * gradient
+        square = SECOND_MOMENT * self._mean_square[used]
+        square += (1 - SECOND_MOMENT) * np.square(gradient).mean(axis=1)
+        self._mean_gradient[used] = mean
+        self._mean_square[used] = square
+        unbiased = mean / (1 - FIRST_MOMENT ** self._counts[used])
+        scale = np.sqrt(square[:, None] / (1 - SECOND_MOMENT ** self._counts[used]))
+        self.table[used] -= rate * unbiased / (scale + 1e-8)
 
 
 class Refinement:
@@ -145,11 +200,7 @@ class Refinement:
     def __init__(self, table: np.ndarray, rate: float, updates: int):
         self.table = table
         self._start = table.copy()
-        self._rate = rate
-        self._updates = updates
-        self._mean_gradient = np.zeros_like(table)
-        self._mean_square = np.zeros(len(table), np.float32)
-        self._counts = np.zeros((len(table), 1), np.int32)
+        self._optimizer = RowAdam(table, rate, updates)
 
     def update(self, number: int, batches: list[list[tuple[np.ndarray, np.ndarray]]]) -> float:
         """Make an update, and return the loss before it.
@@ -168,21 +219,8 @@ class Refinement:
             loss = loss + language_loss(rows, start, texts)
         loss.backward()  # type: ignore[no-untyped-call]
         assert rows.grad is not None
-        self._step(number, used, rows.grad.numpy())
+        self._optimizer.step(number, used, rows.grad.numpy())
         return float(loss.detach())
-
-    def _step(self, number: int, used: np.ndarray, gradient: np.ndarray) -> None:
-        """Change the vectors of the pieces `used` [U] by their gradient [U, D]."""
-        rate = self._rate * min(1, number / WARMUP_UPDATES) * (1 - number / (self._updates + 1))
-        self._counts[used] += 1
-        mean = FIRST_MOMENT * self._mean_gradient[used] + (1 - FIRST_MOMENT) * gradient
-        square = SECOND_MOMENT * self._mean_square[used]
-        square += (1 - SECOND_MOMENT) * np.square(gradient).mean(axis=1)
-        self._mean_gradient[used] = mean
-        self._mean_square[used] = square
-        unbiased = mean / (1 - FIRST_MOMENT ** self._counts[used])
-        scale = np.sqrt(square[:, None] / (1 - SECOND_MOMENT ** self._counts[used]))
-        self.table[used] -= rate * unbiased / (scale + 1e-8)
 
 
 def embed(table: torch.Tensor, text: tuple[np.ndarray, np.ndarray]) -> torch.Tensor:
@@ -294,13 +332,11 @@ def refine(args: argparse.Namespace) -> None:
     model = find_model(args.model)
     encoder = SentenceEncoder.from_pretrained(model)
     excluded = {comparable(line) for file in args.exclude for line in read_lines(file)}
-    collected = yaml.safe_load((args.text / PAIRS_FILE).read_text(encoding="utf-8"))["pairs"]
     texts = {}
-    for pair, prefixes in sorted(collected.items()):
-        if pair.startswith(f"{ENGLISH}-"):
-            language = pair.removeprefix(f"{ENGLISH}-")
-            texts[language] = read_text(encoder, prefixes, pair, excluded)
-            print(f"{pair}: {len(texts[language].sentences.lengths):,} pairs", flush=True)
+    for language, prefixes in prefixes_of_pairs(args.text).items():
+        texts[language] = read_text(encoder, prefixes, language, excluded)
+        count = len(texts[language].sentences.lengths)
+        print(f"{ENGLISH}-{language}: {count:,} pairs", flush=True)
     weak = args.weak.split(",")
     weights = np.array([WEAK_WEIGHT if language in weak else 1.0 for language in texts])
     weights /= weights.sum()

@@ -3,7 +3,7 @@
 #
 #   DATA=DIR bash examples/pretrained/run.sh [option of fairseq-train ...]
 #                        DIR has the text that sources.json names, and evaluation text in DIR/eval; WORDS=DIR has words/,
-#                        forms/, phrases/, questions/, monolingual/ and everyday/
+#                        forms/, phrases/, questions/, monolingual/, everyday/ and laws/
 #   SMOKE=1 DATA=DIR ... the same commands with few pieces and updates and no teacher, to check that they run
 # After an interruption, the same command continues where it stopped.
 set -euo pipefail
@@ -26,6 +26,8 @@ TAUGHT=${TAUGHT-ar,de,en,es,fr,it,ja,ko,nl,pl,pt,ru,th,tr,zh}
 WEAK=${WEAK-ar,ca,cs,el,et,fa,fi,he,hi,hr,hu,id,is,ko,lt,lv,ro,sk,sl,sr,uk,vi}
 # Languages in which the fewest sentences or questions find their translation or paragraph.
 WEAKEST=${WEAKEST-ar,cs,el,et,fa,he,hi,hr,is,ja,ko,lt,lv,sk,sl,uk}
+# Languages whose sentences without a translation that teacher embeds, too: those that gain by it.
+UNTRANSLATED=${UNTRANSLATED-ar,et,fa,he,hi,lt,lv,uk}
 # A model of sentence-transformers that reads all languages, and its text before a query; empty: none.
 WORD_TEACHER=${WORD_TEACHER-intfloat/multilingual-e5-small}
 PREFIX=${PREFIX-query: }
@@ -148,8 +150,8 @@ lxsr export folder --checkpoint "$both" --output "$WORK/both" --dtype float32
 python examples/pretrained/prune.py "$WORK/both" --before "$WORK/rows" --text "$WORK/text" \
     --sentences "$WORDS"/{monolingual,everyday} --pieces "$PIECES" --output "$WORK/pruned" --dtype float32
 
-step "8/10 Words: a teacher of all languages, words without marks, lengths; four bits a weight"
-rm -rf "$WORK/near" "$WORK/unmarked" "$WORK/refined" "$MODEL"
+step "8/10 A teacher of all languages, words without marks, lengths; four bits a weight"
+rm -rf "$WORK/near" "$WORK/unmarked" "$WORK/refined" "$WORK/taught" "$MODEL"
 if [ -n "$WORD_TEACHER" ]; then
     python examples/pretrained/neighbours.py "$WORK/pruned" --teacher "$WORD_TEACHER" --prefix "$PREFIX" \
         --vectors "$WORK/words.npz" --output "$WORK/near"
@@ -159,7 +161,14 @@ fi
 python examples/pretrained/unmarked.py "$WORK/near" --text "$WORK/text" --limit "$UNMARKED" --output "$WORK/unmarked"
 python examples/pretrained/refine.py "$WORK/unmarked" --text "$WORK/text" --weak "$WEAKEST" --updates "$REFINED" \
     --exclude "$DATA"/eval/*.txt.gz --output "$WORK/refined"
-python examples/pretrained/reweigh.py "$WORK/refined" --output "$MODEL" --dtype int4
+if [ -n "$WORD_TEACHER" ]; then
+    python examples/pretrained/sentences.py "$WORK/refined" --text "$WORK/text" --sentences "$WORDS"/{laws,everyday} \
+        --teacher "$WORD_TEACHER" --prefix "$PREFIX" --vectors "$WORK/sentences.npz" --languages "$UNTRANSLATED" \
+        --exclude "$DATA"/eval/*.txt.gz --output "$WORK/taught"
+else
+    cp -r "$WORK/refined" "$WORK/taught"
+fi
+python examples/pretrained/reweigh.py "$WORK/taught" --output "$MODEL" --dtype int4
 
 step "9/10 Scores: is a sentence's nearest neighbour its translation? (percent)"
 rm -f "$WORK/scores.jsonl"

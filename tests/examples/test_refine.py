@@ -82,7 +82,7 @@ def test_directions_move_towards_the_teacher_and_lengths_stay(model, tmp_path):
     words = [piece for piece in script.piece_scores(before) if script.is_word(piece)]
     texts = [word.removeprefix("▁") for word in words]
     vectors = np.random.default_rng(0).normal(size=(len(texts), 8)).astype(np.float16)
-    np.savez(tmp_path / "words.npz", words=np.array(texts), vectors=vectors)
+    np.savez(tmp_path / "words.npz", texts=np.array(texts), vectors=vectors)
     count, _ = script.move(model, "", "", tmp_path / "words.npz", 0.5, tmp_path / "moved")
     assert count == len(words) > 3
     after = SentenceEncoder.from_pretrained(tmp_path / "moved")
@@ -100,7 +100,7 @@ def test_a_word_without_stored_embedding_needs_a_teacher(tmp_path):
 
 def test_training_brings_words_without_marks_near_those_with_marks(unmarked, text):
     script = load_script(SCRIPTS / "refine.py")
-    texts = {"fr": script.read_text(unmarked, {"web": str(text / "web.en-fr")}, "en-fr", set())}
+    texts = {"fr": script.read_text(unmarked, {"web": str(text / "web.en-fr")}, "fr", set())}
     table = unmarked.table.astype(np.float32)
     # A piece that other languages have, too: its vector says nothing about the French word.
     table[unmarked.tokenizer.encode(["cafe"])[0]] = np.random.default_rng(1).normal(size=32)
@@ -139,7 +139,7 @@ def test_an_embedding_in_training_is_that_of_the_encoder(unmarked):
 
 def test_a_vector_keeps_more_of_its_change_if_its_piece_is_in_text_without_marks(unmarked, text):
     script = load_script(SCRIPTS / "refine.py")
-    texts = {"fr": script.read_text(unmarked, {"web": str(text / "web.en-fr")}, "en-fr", set())}
+    texts = {"fr": script.read_text(unmarked, {"web": str(text / "web.en-fr")}, "fr", set())}
     share = script.unmarked_share(texts, len(unmarked.table))
     without_marks = unmarked.tokenizer.encode(["cafe"])[0]
     english = unmarked.tokenizer.encode(["coffee"])[0]
@@ -154,7 +154,7 @@ def test_evaluation_sentences_are_left_out_of_the_text(unmarked, text):
     script = load_script(SCRIPTS / "refine.py")
     prefixes = {"web": str(text / "web.en-fr")}
     excluded = {script.comparable("Le musée fermé!")}
-    remaining = script.read_text(unmarked, prefixes, "en-fr", excluded)
+    remaining = script.read_text(unmarked, prefixes, "fr", excluded)
     assert len(remaining.sentences.lengths) == 60
 
 
