@@ -21,7 +21,7 @@ END = "<!-- end of layers -->"
 # Name of each run, and what the table says of it.
 ROWS = {
     "tuned_layers_0": ("inner product", "0"),
-    "tuned_gated_0": ("inner product", "0, the embedding as in `--gated`"),
+    "tuned_gated_0": ("inner product", "0, embeddings not normalized (`--gated`)"),
     "tuned_layers_1": ("inner product", "1"),
     "tuned_layers_2": ("inner product", "2"),
     "tuned_layers_3": ("inner product", "3"),

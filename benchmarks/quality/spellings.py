@@ -33,7 +33,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "preparing.md"
 BEGIN = "<!-- spellings: python -m benchmarks.quality.spellings writes this table -->\n"
 END = "<!-- end of spellings -->"
 # Spellings whose sentences are read as those of the usual spelling are one row of the table.
-SAME = "mark-up; other letters, digits, capitals and signs"
+SAME = "mark-up, and other letters, digits, capitals and signs"
 # A set in which a spelling changes fewer sentences says little.
 LEAST_SENTENCES = 20
 VIETNAMESE_TONES = "\u0300\u0301\u0303\u0309\u0323"
