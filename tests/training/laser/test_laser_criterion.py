@@ -91,7 +91,7 @@ def test_the_total_is_the_weighted_sum_of_translation_and_constraint(kind):
     pair, negative = losses.distance_constraint(*embed_sides(model, batch))
     assert logged["pair"].item() == pytest.approx(pair.item(), rel=1e-4)
     assert logged["negative"].item() == pytest.approx(negative.item(), rel=1e-4)
-    # The translation has half of its weight beside a constraint, as in the paper.
+    # If there is a constraint, the translation has a weight of 0.5.
     expected = 0.5 * translation + 3 * (pair + 0.2 * negative)
     assert loss.item() == pytest.approx(expected.item(), rel=1e-4)
 
