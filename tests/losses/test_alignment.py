@@ -23,14 +23,15 @@ of_both_losses = pytest.mark.parametrize(
 of_both_similarities = pytest.mark.parametrize("similarity", ["inner", "cosine"])
 
 
-def loss_of(widths, u, v, **options):
+def alignment_or_matryoshka_loss(widths, u, v, **options):
+    """The loss of the package: the Matryoshka loss if there are several widths."""
     if len(widths) > 1:
         return losses.matryoshka_alignment_loss(u, v, widths, **options)
     return alignment_loss(u, v, **options)
 
 
 def slow_softmax_loss(queries, candidates, scale, negatives, is_hidden):
-    """Reference for one direction: the log probability of the translation of each query.
+    """Reference for one direction: minus the log probability of each query's translation.
 
     Args:
         queries: [N, D]; query number i belongs to candidate number i.
@@ -74,31 +75,39 @@ def slow_loss(widths, u, v, similarity="inner", scale=1.0, negatives=None, same_
     return loss
 
 
-def sides(count=2, pairs=4):
+def random_embeddings(sides=2, pairs=4):
+    """Tensors [pairs, 5] with gradients: u and v, and a third for negatives if `sides` is 3."""
     torch.manual_seed(pairs)
-    return [torch.randn(pairs, 5, dtype=torch.double, requires_grad=True) for _ in range(count)]
+    return [torch.randn(pairs, 5, dtype=torch.double, requires_grad=True) for _ in range(sides)]
 
 
 def test_the_value_equals_one_worked_out_by_hand():
-    # S = [[1, 0], [2, 2]]
+    # The inner products are [[1, 0], [2, 2]]. The loss of one sentence is
+    # log(1 + exp(product with the other sentence - product with the translation)).
     u = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     v = torch.tensor([[1.0, 2.0], [0.0, 2.0]])
-    rows = math.log1p(math.exp(-1)) + math.log(2)
-    columns = math.log1p(math.e) + math.log1p(math.exp(-2))
-    assert alignment_loss(u, v).item() == pytest.approx(rows + columns)
+
+    loss = alignment_loss(u, v)
+
+    loss_of_u = math.log1p(math.exp(0 - 1)) + math.log1p(math.exp(2 - 2))
+    loss_of_v = math.log1p(math.exp(2 - 1)) + math.log1p(math.exp(0 - 2))
+    assert loss.item() == pytest.approx(loss_of_u + loss_of_v)
 
 
 def test_the_matryoshka_value_equals_one_worked_out_by_hand():
+    """The loss of a sentence is as in the test above; u to v and v to u are alike."""
     u = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
-    # The first unit: S = [[1, 0], [0, 0]]; rows and columns are alike.
-    width_1 = 2 * (math.log1p(math.exp(-1)) + math.log(2))
-    # Both units: S = [[1, 0], [0, 1]].
-    width_2 = 2 * 2 * math.log1p(math.exp(-1))
+
     loss = losses.matryoshka_alignment_loss(u, u, [1, 2])
-    assert loss.item() == pytest.approx(width_1 + width_2)
+
+    # Of the first component alone, the inner products are [[1, 0], [0, 0]].
+    loss_of_width_1 = 2 * (math.log1p(math.exp(0 - 1)) + math.log1p(math.exp(0 - 0)))
+    # Of both components, they are [[1, 0], [0, 1]].
+    loss_of_width_2 = 2 * (math.log1p(math.exp(0 - 1)) + math.log1p(math.exp(0 - 1)))
+    assert loss.item() == pytest.approx(loss_of_width_1 + loss_of_width_2)
 
 
-def test_arguments_may_be_given_by_name():
+def test_embeddings_may_be_given_by_name():
     u, v = torch.randn(2, 5, 4)
     assert alignment_loss(u=u, v=v) == alignment_loss(u, v)
 
@@ -110,25 +119,30 @@ def test_the_loss_of_a_single_pair_is_zero():
 
 @of_both_losses
 @of_both_similarities
+# Above SHARED_SCALE, the loss of cosines is computed in another way.
 @pytest.mark.parametrize("scale", [1.0, 20.0, 5.0, SHARED_SCALE, SHARED_SCALE + 1])
 @pytest.mark.parametrize("pairs", [2, 5])
 def test_values_and_gradients_equal_the_slow_reference(widths, similarity, scale, pairs):
-    u, v = sides(pairs=pairs)
-    loss = loss_of(widths, u, v, similarity=similarity, scale=scale)
-    assert_same_with_gradients(loss, slow_loss(widths, u, v, similarity, scale), (u, v))
+    u, v = random_embeddings(pairs=pairs)
+
+    loss = alignment_or_matryoshka_loss(widths, u, v, similarity=similarity, scale=scale)
+
+    expected = slow_loss(widths, u, v, similarity, scale)
+    assert_same_with_gradients(loss, expected, (u, v))
 
 
 @of_both_losses
 @of_both_similarities
 @pytest.mark.parametrize("has_negatives", [False, True])
 @pytest.mark.parametrize("has_repetitions", [False, True])
-def test_hard_negatives_and_repeated_text_equal_the_slow_reference(
+def test_the_loss_with_hard_negatives_and_repeated_text_equals_the_slow_reference(
     widths, similarity, has_negatives, has_repetitions
 ):
-    u, v, negative = sides(3)
+    u, v, negative = random_embeddings(sides=3, pairs=4)
     tensors = [u, v]
     options = {"similarity": similarity, "scale": 3.0}
     if has_negatives:
+        # The negative is a candidate for u (first column), for v (second column), or for neither.
         is_candidate = torch.tensor([[True, False], [False, True], [False, False], [True, False]])
         options["negatives"] = Negatives(negative, is_candidate)
         tensors.append(negative)
@@ -138,44 +152,64 @@ def test_hard_negatives_and_repeated_text_equal_the_slow_reference(
         same_text[0, 1, 2] = True
         same_text[1, 3, 0] = True
         options["same_text"] = same_text
-    loss = loss_of(widths, u, v, **options)
+
+    loss = alignment_or_matryoshka_loss(widths, u, v, **options)
+
     assert_same_with_gradients(loss, slow_loss(widths, u, v, **options), tensors)
 
 
 @of_both_losses
 @of_both_similarities
-def test_gathered_candidates_equal_the_whole_batch(widths, similarity):
-    u, v = sides(pairs=6)
+def test_losses_of_two_workers_with_gathered_candidates_add_up_to_that_of_the_whole_batch(
+    widths, similarity
+):
+    u, v = random_embeddings(pairs=6)
+    # The candidates of both workers, and two rows of padding, which are no candidates.
     padded_u = F.pad(u, (0, 0, 0, 2))
     padded_v = F.pad(v, (0, 0, 0, 2))
-    is_candidate = torch.arange(8) < 6
+    is_candidate = torch.tensor([True] * 6 + [False] * 2)
+
     loss = 0
+    # The first worker has two pairs, the second has four.
     for start, end in ((0, 2), (2, 6)):
         candidates = Candidates(padded_u, padded_v, start, is_candidate)
         options = {"candidates": candidates, "similarity": similarity}
-        loss = loss + loss_of(widths, u[start:end], v[start:end], **options)
-    assert_same_with_gradients(loss, slow_loss(widths, u, v, similarity), (u, v))
+        loss = loss + alignment_or_matryoshka_loss(widths, u[start:end], v[start:end], **options)
+
+    expected = slow_loss(widths, u, v, similarity)
+    assert_same_with_gradients(loss, expected, (u, v))
 
 
 def test_matryoshka_of_the_full_width_alone_is_the_alignment_loss():
-    u, v = sides()
-    assert losses.matryoshka_alignment_loss(u, v, [5]) == alignment_loss(u, v)
-    assert losses.matryoshka_alignment_loss(u.bfloat16(), v.bfloat16(), [5]).dtype == torch.float32
+    u, v = random_embeddings()
+    full_width = u.shape[1]
+    assert losses.matryoshka_alignment_loss(u, v, [full_width]) == alignment_loss(u, v)
 
 
-def test_a_pair_is_its_own_candidate_even_if_it_is_none_for_others():
+def test_the_matryoshka_loss_of_half_precision_is_float32():
+    u, v = random_embeddings()
+    loss = losses.matryoshka_alignment_loss(u.bfloat16(), v.bfloat16(), [5])
+    assert loss.dtype == torch.float32
+
+
+def test_a_pair_is_its_own_candidate_even_if_it_is_not_a_candidate_for_others():
+    """Of four pairs, the worker has the first, and only the second and the third are candidates."""
     u, v = torch.randn(2, 4, 3, dtype=torch.double)
     candidates = Candidates(u, v, 0, torch.tensor([False, True, True, False]))
-    three_candidates = Candidates(u[:3], v[:3], 0, torch.ones(3).bool())
-    expected = alignment_loss(u[:1], v[:1], candidates=three_candidates)
-    torch.testing.assert_close(alignment_loss(u[:1], v[:1], candidates=candidates), expected)
+
+    loss = alignment_loss(u[:1], v[:1], candidates=candidates)
+
+    first_three = Candidates(u[:3], v[:3], 0, torch.tensor([True, True, True]))
+    expected = alignment_loss(u[:1], v[:1], candidates=first_three)
+    torch.testing.assert_close(loss, expected)
 
 
 def test_candidates_and_negatives_in_half_precision_give_the_loss_of_float32():
     torch.manual_seed(0)
-    half = torch.randn(5, 4, 6).bfloat16()
+    # u, v, the candidates of both sides, and the negatives: four pairs each.
+    half_tensors = torch.randn(5, 4, 6).bfloat16()
 
-    def loss(u, v, candidates_u, candidates_v, negatives):
+    def loss_of(u, v, candidates_u, candidates_v, negatives):
         return alignment_loss(
             u,
             v,
@@ -184,7 +218,7 @@ def test_candidates_and_negatives_in_half_precision_give_the_loss_of_float32():
             negatives=Negatives(negatives, torch.ones(4, 2).bool()),
         )
 
-    assert loss(*half) == loss(*half.float())
+    assert loss_of(*half_tensors) == loss_of(*half_tensors.float())
 
 
 @pytest.mark.parametrize("has_negatives", [False, True])
@@ -202,18 +236,33 @@ def test_precomputed_cosines_give_the_same_loss_and_gradients(has_negatives):
 
     expected = alignment_loss(u, v, **options)
     assert_same_with_gradients(loss, expected, tensors)
-    opposite = cosines._replace(values=-cosines.values)
-    loss_of_other_cosines = alignment_loss(u, v, **options, cosines=opposite)
-    assert (loss_of_other_cosines - expected).abs() > 0.1
-    # Inner products do not use them.
+
+
+def test_precomputed_cosines_are_used_instead_of_the_embeddings():
+    torch.manual_seed(0)
+    u, v = torch.randn(2, 6, 8)
+    options = {"similarity": "cosine", "scale": 10}
+    cosines = cosine_similarities(u, v)
+    opposite_cosines = cosines._replace(values=-cosines.values)
+
+    loss = alignment_loss(u, v, **options, cosines=opposite_cosines)
+
+    assert (loss - alignment_loss(u, v, **options)).abs() > 0.1
+
+
+def test_the_loss_of_inner_products_ignores_precomputed_cosines():
+    u, v = torch.randn(2, 6, 8)
+    cosines = cosine_similarities(u, v)
     assert alignment_loss(u, v, cosines=cosines) == alignment_loss(u, v)
 
 
 def test_unit_vectors_and_their_gradient_are_those_of_torch():
     x = torch.randn(5, 8, dtype=torch.double)
+    # A vector without a direction, and a very long one.
     x[1] = 0
     x[2] *= 1e6
     x.requires_grad_()
+    # Random weights of the sum, so that every component has a gradient of its own.
     weights = torch.randn_like(x)
 
     units = cosine_similarities(x, x).u
@@ -222,33 +271,64 @@ def test_unit_vectors_and_their_gradient_are_those_of_torch():
     assert_same_with_gradients((weights * units).sum(), (weights * expected).sum(), (x,))
 
 
-def test_accuracy_counts_nearest_neighbours_by_cosine():
-    # Source 0 is nearest to target 1; targets 0 and 1 are both nearest to source 1; in row 2, only
-    # the lengths differ.
-    u = torch.tensor([[1.0, 0.1, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
-    v = torch.tensor([[1.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 9.0]])
-    assert in_batch_accuracy(cosine_similarities(u, v).values).tolist() == [2.0, 2.0]
-    # Target 0 is nearer to source 1 than to source 0; all others are nearest to their translation.
-    assert in_batch_accuracy(torch.tensor([[-0.5, -0.9], [-0.2, -0.1]])).tolist() == [2.0, 1.0]
-    assert in_batch_accuracy(torch.tensor([[0.5, 0.5], [0.0, 1.0]])).tolist() == [1.0, 2.0]
+def test_in_batch_accuracy_compares_directions_not_lengths():
+    """By inner product, u_0 would prefer the long v_1, but its cosine with v_0 is larger."""
+    u = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    v = torch.tensor([[1.0, 0.0], [2.0, 9.0]])
+    correct_sources, correct_targets = in_batch_accuracy(cosine_similarities(u, v).values)
+    assert correct_sources == 2
+    assert correct_targets == 2
 
 
-def test_opposite_sentences_at_any_scale_are_finite():
+@pytest.mark.parametrize(
+    ("cosines", "correct_sources", "correct_targets"),
+    [
+        # Rows are sources, columns are targets, and translations are on the diagonal.
+        # Source 0 is nearer to target 1, and target 1 is nearer to source 0.
+        ([[0.5, 0.9], [0.2, 0.8]], 1, 1),
+        # All are nearest to their translation except target 0, which is nearer to source 1.
+        ([[-0.5, -0.9], [-0.2, -0.1]], 2, 1),
+        # Source 0 has a tie, which does not count.
+        ([[0.5, 0.5], [0.0, 1.0]], 1, 2),
+    ],
+    ids=["both", "target", "tie"],
+)
+def test_in_batch_accuracy_counts_sentences_that_are_nearest_to_their_translation(
+    cosines, correct_sources, correct_targets
+):
+    counts = in_batch_accuracy(torch.tensor(cosines))
+    assert counts.tolist() == [correct_sources, correct_targets]
+
+
+def test_loss_and_gradient_of_opposite_translations_are_finite():
+    """The cosine of a sentence with its translation is -1, with the other sentence it is 1."""
     u = torch.tensor([[1.0, 0.0], [-1.0, 0.0]], requires_grad=True)
-    loss = alignment_loss(u, -u.detach(), similarity="cosine", scale=SHARED_SCALE)
+    v = -u.detach()
+
+    loss = alignment_loss(u, v, similarity="cosine", scale=SHARED_SCALE)
+
+    # log(1 + exp(scale x (1 + 1))) is nearly 2 x scale, for two sentences of both sides.
     assert loss.item() == pytest.approx(4 * 2 * SHARED_SCALE)
     assert torch.autograd.grad(loss, u)[0].isfinite().all()
+
+
+def test_the_loss_is_exact_if_the_exponentials_of_all_similarities_are_zero():
     u = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
-    # The exponential of -2,000 is 0 in float32.
-    loss = alignment_loss(u, -u, similarity="cosine", scale=25 * SHARED_SCALE)
+    # All similarities are -1,000, whose exponential is 0 in float32.
+    loss = alignment_loss(u, -u, similarity="cosine", scale=1000)
+    # Each of the four sentences has two equal candidates.
     assert loss.item() == pytest.approx(4 * math.log(2))
 
 
 @of_both_similarities
-def test_sides_of_different_lengths_and_impossible_widths_are_refused(similarity):
-    u = torch.eye(3)
-    with pytest.raises(ValueError, match=r"\(3, 3\) and v \(4, 3\)"):
-        alignment_loss(u, torch.eye(4, 3), similarity=similarity, scale=20.0)
-    for width in (0, 4):
-        with pytest.raises(ValueError, match=f"width {width}\\b.* 3"):
-            losses.matryoshka_alignment_loss(u, u, (1, width), similarity=similarity)
+def test_sides_with_different_numbers_of_sentences_are_refused(similarity):
+    with pytest.raises(ValueError, match=r"u \(3, 3\) and v \(4, 3\)"):
+        alignment_loss(torch.eye(3), torch.eye(4, 3), similarity=similarity, scale=20.0)
+
+
+@of_both_similarities
+@pytest.mark.parametrize("width", [0, 4], ids=["zero", "too wide"])
+def test_matryoshka_widths_outside_the_embedding_are_refused(similarity, width):
+    embeddings = torch.eye(3)
+    with pytest.raises(ValueError, match=f"width {width}; it must be between 1 and 3"):
+        losses.matryoshka_alignment_loss(embeddings, embeddings, (1, width), similarity=similarity)

@@ -7,22 +7,34 @@ from fairseq_lxsr.losses import coherence_regression_loss, context_classificatio
 
 
 def test_the_classification_loss_equals_a_value_worked_out_by_hand():
-    # sigmoid(0) = 1/2, sigmoid(log 3) = 3/4
+    # Their probabilities are sigmoid(0) = 1/2 and sigmoid(log 3) = 3/4.
     scores = torch.tensor([0.0, math.log(3), math.log(3)])
-    loss = context_classification_loss(scores, torch.tensor([1.0, 1.0, 0.0]))
-    assert loss.item() == pytest.approx(math.log(2) + math.log(4 / 3) + math.log(4))
+    labels = torch.tensor([1.0, 1.0, 0.0])
+
+    loss = context_classification_loss(scores, labels)
+
+    probabilities_of_labels = [1 / 2, 3 / 4, 1 - 3 / 4]
+    assert loss.item() == pytest.approx(-math.log(math.prod(probabilities_of_labels)))
 
 
 def test_the_regression_loss_equals_a_value_worked_out_by_hand():
-    loss = coherence_regression_loss(torch.tensor([0.5, -1.0]), torch.tensor([0.75, 1.0]))
-    assert loss.item() == pytest.approx(0.0625 + 4)
+    scores = torch.tensor([0.5, -1.0])
+    labels = torch.tensor([0.75, 1.0])
+
+    loss = coherence_regression_loss(scores, labels)
+
+    assert loss.item() == pytest.approx((0.75 - 0.5) ** 2 + (1 - -1) ** 2)
 
 
-def test_the_loss_of_scores_far_from_the_label_is_finite():
+def test_loss_and_gradient_of_scores_far_from_the_label_are_finite():
     scores = torch.tensor([1000.0, -1000.0]).requires_grad_()
-    loss = context_classification_loss(scores, torch.tensor([0.0, 1.0]))
+    labels = torch.tensor([0.0, 1.0])
+
+    loss = context_classification_loss(scores, labels)
+
+    # For a score s far from the label, -log sigmoid(-|s|) = log(1 + exp |s|), which is nearly |s|.
+    assert loss.item() == pytest.approx(1000 + 1000)
     loss.backward()
-    assert loss.item() == pytest.approx(2000)
     assert scores.grad.isfinite().all()
 
 

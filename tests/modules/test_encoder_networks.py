@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from token_batches import PAD, make_encoder, padding_and_batch_change_nothing, token_batch
+from token_batches import PAD, assert_padding_and_batch_change_nothing, make_encoder, token_batch
 
 from fairseq_lxsr.errors import InputError
 
@@ -13,53 +13,83 @@ EOS = 2
 @pytest.mark.parametrize("name", ["laser", "tlaser"])
 def test_two_batches_of_different_widths_are_encoded_at_once(name):
     encoder = make_encoder(name, num_layers=2)
-    tokens = token_batch()
-    u, v = encoder.forward_both(tokens[1:3, :4], tokens)
-    torch.testing.assert_close(u, encoder(tokens[1:3]), rtol=0, atol=5e-6)
-    torch.testing.assert_close(v, encoder(tokens), rtol=0, atol=5e-6)
+    wide_batch = token_batch()
+    # Its second and third sentence, of 1 and 4 pieces.
+    narrow_batch = wide_batch[1:3, :4]
+
+    u, v = encoder.forward_both(narrow_batch, wide_batch)
+
+    torch.testing.assert_close(u, encoder(narrow_batch), rtol=0, atol=5e-6)
+    torch.testing.assert_close(v, encoder(wide_batch), rtol=0, atol=5e-6)
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "plain_options"),
+    ("name", "symbols", "sizes"),
     [
-        ("laser", {"append_eos": True}, {}),
-        ("laser", {"prepend_bos": True, "append_eos": True}, {}),
-        ("tlaser", {"append_eos": True}, {"max_positions": 751}),
-        # The longest sentence has 9 pieces.
-        ("tlaser", {"append_eos": True, "max_positions": 9}, {"max_positions": 10}),
+        ("laser", ["append_eos"], {}),
+        ("laser", ["prepend_bos", "append_eos"], {}),
+        # T-LASER has a largest number of pieces, by default 750, which EOS does not count for.
+        ("tlaser", ["append_eos"], {"max_positions": 750}),
+        # The longest sentence of the batch has 9 pieces.
+        ("tlaser", ["append_eos"], {"max_positions": 9}),
     ],
+    ids=["laser eos", "laser bos eos", "tlaser eos", "tlaser full"],
 )
-def test_symbols_around_a_sentence_are_read_like_pieces(name, options, plain_options):
-    encoder = make_encoder(name, num_layers=2, **options)
-    plain = make_encoder(name, num_layers=2, **plain_options)
+def test_symbols_around_a_sentence_are_read_like_pieces(name, symbols, sizes):
+    options = dict.fromkeys(symbols, True)
+    encoder = make_encoder(name, num_layers=2, **options, **sizes)
     tokens = token_batch()
-    with_symbols = torch.nn.functional.pad(tokens, (0, 1), value=PAD)
+
+    embeddings = encoder(tokens)
+
+    # An encoder without the options, which has room for one more piece, reads the ids of EOS and
+    # BOS as pieces.
+    sizes_of_reference = {size: value + 1 for size, value in sizes.items()}
+    reference = make_encoder(name, num_layers=2, **sizes_of_reference)
+    tokens_with_symbols = torch.nn.functional.pad(tokens, (0, 1), value=PAD)
     for row, length in enumerate(tokens.ne(PAD).sum(1)):
-        with_symbols[row, length] = EOS
-    if options.get("prepend_bos"):
-        with_symbols = torch.cat((torch.full((5, 1), BOS), with_symbols), dim=1)
-    torch.testing.assert_close(encoder(tokens), plain(with_symbols))
-    if options.get("max_positions") is None:
-        padding_and_batch_change_nothing(encoder, tokens)
+        tokens_with_symbols[row, length] = EOS
+    if "prepend_bos" in symbols:
+        bos_column = torch.full((5, 1), BOS)
+        tokens_with_symbols = torch.cat((bos_column, tokens_with_symbols), dim=1)
+    torch.testing.assert_close(embeddings, reference(tokens_with_symbols))
+
+
+@pytest.mark.parametrize(
+    ("name", "symbols"),
+    [
+        ("laser", ["append_eos"]),
+        ("laser", ["prepend_bos", "append_eos"]),
+        ("tlaser", ["append_eos"]),
+    ],
+    ids=["laser eos", "laser bos eos", "tlaser eos"],
+)
+def test_padding_and_batch_never_change_an_embedding_with_symbols(name, symbols):
+    encoder = make_encoder(name, num_layers=2, **dict.fromkeys(symbols, True))
+    assert_padding_and_batch_change_nothing(encoder, token_batch())
 
 
 @pytest.mark.parametrize(
     ("name", "sizes", "message"),
     [
+        # Only the transformer may have no layers.
         ("laser", {"num_layers": 0}, "num_layers 0"),
         ("tlaser", {"num_layers": 0}, "num_layers 0"),
+        # The width of 16 cannot be divided into three heads.
         ("tlaser", {"num_heads": 3}, "num_heads 3"),
         ("transformer", {"num_heads": 3}, "num_heads 3"),
         ("transformer", {"num_layers": -1}, "num_layers -1"),
         ("transformer", {"layer_norm_eps": 0.0}, "layer_norm_eps 0"),
         ("transformer", {"pooling": "max"}, "pooling 'max'"),
+        # Each is fine alone: order coefficients belong to the mean.
         (
             "transformer",
             {"order_coefficients": 1, "pooling": "mean_max"},
             "order_coefficients 1 .*mean_max",
         ),
     ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else None,
 )
-def test_impossible_sizes_are_refused(name, sizes, message):
+def test_impossible_sizes_are_refused_by_name(name, sizes, message):
     with pytest.raises(InputError, match=message):
         make_encoder(name, **sizes)

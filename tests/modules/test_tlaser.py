@@ -1,9 +1,10 @@
+import math
 from functools import partial
 
 import pytest
 import token_batches
 import torch
-from token_batches import PAD, padding_and_batch_change_nothing, token_batch
+from token_batches import PAD, assert_padding_and_batch_change_nothing, token_batch
 
 from fairseq_lxsr.modules.tlaser import sinusoidal_positions
 
@@ -18,7 +19,7 @@ def tokens():
 @pytest.mark.parametrize("num_layers", [1, 3])
 def test_padding_and_batch_never_change_an_embedding(tokens, num_layers):
     """The tag is always at the first position."""
-    padding_and_batch_change_nothing(make_encoder(num_layers=num_layers), tokens)
+    assert_padding_and_batch_change_nothing(make_encoder(num_layers=num_layers), tokens)
 
 
 def slow_forward(encoder, sentence):
@@ -44,21 +45,23 @@ def slow_forward(encoder, sentence):
 
 @pytest.mark.parametrize("training", [False, True])
 def test_values_and_gradients_equal_the_textbook(tokens, training):
-    """The encoder computes only the first position of the last layer."""
     encoder = make_encoder(num_layers=3, dropout=0.0).train(training)
-    result = encoder(tokens)
+
+    embeddings = encoder(tokens)
+
     expected = torch.stack([slow_forward(encoder, row[row.ne(PAD)]) for row in tokens])
-    torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-5)
-    # Without parameters whose gradient is zero except for rounding, such as the bias of keys, which
-    # does not change a softmax.
+    torch.testing.assert_close(embeddings, expected, rtol=1e-4, atol=1e-5)
+    # Parameters of the beginning and the end, without those whose gradient is zero except for
+    # rounding, such as the bias of keys, which does not change a softmax.
     parameters = [
         encoder.tag,
         encoder.embed_tokens.weight,
         encoder.layers[0].fc1.weight,
         encoder.layers[2].fc2.weight,
     ]
-    weights = torch.randn(result.shape)
-    gradients = torch.autograd.grad((result * weights).sum(), parameters)
+    # Random weights of the sum, so that every value has a gradient of its own.
+    weights = torch.randn(embeddings.shape)
+    gradients = torch.autograd.grad((embeddings * weights).sum(), parameters)
     expected_gradients = torch.autograd.grad((expected * weights).sum(), parameters)
     torch.testing.assert_close(gradients, expected_gradients, rtol=1e-3, atol=1e-5)
 
@@ -68,29 +71,53 @@ def test_the_last_layer_computes_only_the_tag(tokens):
     shapes = []
     for norm in (encoder.layers[-1].final_layer_norm, encoder.layer_norm):
         norm.register_forward_hook(lambda _, inputs, __: shapes.append(tuple(inputs[0].shape)))
+
     encoder(tokens)
+
+    # Five sentences of one position, not 1 + 9, in a width of 16.
     assert shapes == [(5, 1, 16), (5, 1, 16)]
 
 
 def test_the_order_of_pieces_changes_the_embedding(tokens):
     encoder = make_encoder()
-    assert (encoder(tokens[:1]) - encoder(tokens[:1].flip(1))).abs().max() > 1e-3
+    sentence = tokens[:1]
+    backwards = sentence.flip(1)
+    assert (encoder(sentence) - encoder(backwards)).abs().max() > 1e-3
 
 
 def test_positions_equal_those_worked_out_by_hand():
-    # With 4 dimensions, the frequencies are 1 and 1 / 10,000.
-    expected = torch.tensor([[0, 0, 1, 1], [0.841471, 0.0001, 0.540302, 1.0]])
-    torch.testing.assert_close(sinusoidal_positions(2, 4), expected, atol=1e-6, rtol=0)
+    positions = sinusoidal_positions(2, 4)
+    # With 4 dimensions, the frequencies are 1 and 1 / 10,000: their sines, then their cosines.
+    frequency = 1 / 10_000
+    expected = torch.tensor(
+        [
+            [0, 0, 1, 1],
+            [math.sin(1), math.sin(frequency), math.cos(1), math.cos(frequency)],
+        ]
+    )
+    torch.testing.assert_close(positions, expected, atol=1e-6, rtol=0)
 
 
-def test_with_zero_branches_every_embedding_is_the_tag_until_the_first_update(tokens):
+def test_with_zero_branches_every_embedding_is_that_of_the_tag(tokens):
+    encoder = make_encoder(num_layers=2)
+    for layer in encoder.layers:
+        layer.zero_branches()
+
+    embeddings = encoder(tokens)
+
+    scale = encoder.config.embed_dim**0.5
+    embedding_of_tag = encoder.layer_norm(scale * encoder.tag + encoder.positions[0])
+    torch.testing.assert_close(embeddings, embedding_of_tag.expand(len(tokens), -1))
+
+
+def test_zero_branches_have_gradients(tokens):
     encoder = make_encoder(num_layers=2)
     for layer in encoder.layers:
         layer.zero_branches()
     embeddings = encoder(tokens)
-    expected = encoder.layer_norm(4 * encoder.tag + encoder.positions[0])
-    torch.testing.assert_close(embeddings, expected.expand(5, -1))
+
     (embeddings * torch.randn(embeddings.shape)).sum().backward()
+
     for layer in encoder.layers:
         assert layer.self_attn.out_proj.weight.grad.abs().max() > 1e-4
         assert layer.fc2.weight.grad.abs().max() > 1e-4

@@ -14,6 +14,7 @@ SIZES = {
 
 
 def make_encoder(name: str, **options):
+    """A network with the sizes above and random weights, always the same, in evaluation mode."""
     torch.manual_seed(0)
     network = all_networks()[name]
     sizes = {"vocab_size": 40, "padding_idx": PAD} | SIZES[name] | options
@@ -21,14 +22,14 @@ def make_encoder(name: str, **options):
 
 
 def token_batch() -> torch.Tensor:
-    """[5, 9] ids, sentences of 9, 1, 4, 7 and 2 pieces."""
+    """Ids [5, 9] of sentences of 9, 1, 4, 7 and 2 pieces, padded at the end."""
     ids = torch.randint(4, 40, (5, 9), generator=torch.Generator().manual_seed(3))
     for row, length in enumerate((9, 1, 4, 7, 2)):
         ids[row, length:] = PAD
     return ids
 
 
-def padding_and_batch_change_nothing(encode, tokens: torch.Tensor) -> None:
+def assert_padding_and_batch_change_nothing(encode, tokens: torch.Tensor) -> None:
     """Check that wider padding, single sentences and another order give the same embeddings."""
     expected = encode(tokens)
     padded = encode(F.pad(tokens, (0, 20), value=PAD))

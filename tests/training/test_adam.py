@@ -11,8 +11,11 @@ from fairseq_lxsr.encoder.checkpoint import read_checkpoint
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.training.adam import EMBEDDINGS
 
+ONLY_LAST_CHECKPOINT = ("--disable-validation", "--no-epoch-checkpoints")
+
 
 def optimizer(name, weights, **options):
+    """The optimizer of fairseq-train with this name, a learning rate of 0.01 and other options."""
     cfg = OmegaConf.merge(
         OmegaConf.structured(OPTIMIZER_DATACLASS_REGISTRY[name]()), {"lr": [0.01], **options}
     )
@@ -21,9 +24,12 @@ def optimizer(name, weights, **options):
     return OPTIMIZER_REGISTRY[name](cfg, weights)
 
 
-def after_five_steps(make_optimizer):
+def weights_after_five_steps(make_optimizer):
     """Weights after gradients that grow and shrink, so that the largest second moment is not the
     last.
+
+    Args:
+        make_optimizer: function of the list of weights, a matrix and a vector.
     """
     matrix = torch.nn.Parameter(torch.linspace(-1, 1, 6).view(2, 3))
     vector = torch.nn.Parameter(torch.ones(3))
@@ -37,10 +43,6 @@ def after_five_steps(make_optimizer):
     return torch.cat([matrix.detach().flatten(), vector.detach()])
 
 
-# The second moment changes so fast that AMSGrad matters within five steps.
-FAST_BETAS = (0.5, 0.5)
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -50,83 +52,143 @@ FAST_BETAS = (0.5, 0.5)
         {"weight_decay": 0.1, "amsgrad": True},
         {"weight_decay": 0.1, "amsgrad": True, "decoupled_weight_decay": True},
     ],
+    ids=["plain", "decay", "amsgrad", "decay amsgrad", "decoupled"],
 )
-def test_five_steps_are_those_of_torch(options):
-    for betas, parsed_betas in (
+@pytest.mark.parametrize(
+    ("adam_betas", "betas"),
+    [
         ((0.9, 0.999), (0.9, 0.999)),
+        # The two ways to write them on a command line.
         ("(0.8, 0.99)", (0.8, 0.99)),
         ("[0.8, 0.99]", (0.8, 0.99)),
-    ):
+    ],
+    ids=["numbers", "parentheses", "brackets"],
+)
+def test_five_steps_are_those_of_torch(options, adam_betas, betas):
+    weights = weights_after_five_steps(
+        lambda weights: optimizer("torch_adam", weights, adam_betas=adam_betas, **options)
+    )
 
-        def torch_adam(weights, betas=parsed_betas):
-            return torch.optim.Adam(weights, 0.01, betas, foreach=False, **options)
-
-        def our_adam(weights, betas=betas):
-            return optimizer("torch_adam", weights, adam_betas=betas, **options)
-
-        expected = after_five_steps(torch_adam)
-        torch.testing.assert_close(after_five_steps(our_adam), expected, rtol=1e-6, atol=1e-7)
+    expected = weights_after_five_steps(
+        lambda weights: torch.optim.Adam(weights, 0.01, betas, foreach=False, **options)
+    )
+    torch.testing.assert_close(weights, expected, rtol=1e-6, atol=1e-7)
 
 
-def test_the_adam_of_fairseq_decouples_the_weight_decay():
-    def weights_after_five_steps(name, **options):
-        options |= {"weight_decay": 0.1, "adam_betas": FAST_BETAS}
-        return after_five_steps(lambda weights: optimizer(name, weights, **options))
+def weights_after_decay(name, **options):
+    """Weights after five steps with weight decay.
 
-    fairseq_adam = weights_after_five_steps("adam")
-    torch_adam = weights_after_five_steps("torch_adam")
-    amsgrad = weights_after_five_steps("torch_adam", amsgrad=True)
-    decoupled = weights_after_five_steps("torch_adam", decoupled_weight_decay=True)
-    assert (torch_adam - fairseq_adam).abs().max() > 1e-3
-    assert (torch_adam - amsgrad).abs().max() > 1e-3
+    The second moment changes so fast that AMSGrad matters within five steps.
+    """
+    options |= {"weight_decay": 0.1, "adam_betas": (0.5, 0.5)}
+    return weights_after_five_steps(lambda weights: optimizer(name, weights, **options))
+
+
+def test_decoupled_weight_decay_gives_the_weights_of_the_adam_of_fairseq():
+    decoupled = weights_after_decay("torch_adam", decoupled_weight_decay=True)
+    fairseq_adam = weights_after_decay("adam")
     torch.testing.assert_close(decoupled, fairseq_adam, rtol=1e-5, atol=1e-6)
 
 
-def test_a_checkpoint_with_and_a_run_without_amsgrad_do_not_fit():
+def test_the_weight_decay_of_torch_adam_differs_from_that_of_fairseq_by_default():
+    difference = weights_after_decay("torch_adam") - weights_after_decay("adam")
+    assert difference.abs().max() > 1e-3
+
+
+def test_amsgrad_changes_the_weights():
+    difference = weights_after_decay("torch_adam", amsgrad=True) - weights_after_decay("torch_adam")
+    assert difference.abs().max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("is_in_checkpoint", "message"),
+    [
+        (False, "without --amsgrad, but this run is with it"),
+        (True, "with --amsgrad, but this run is without it"),
+    ],
+    ids=["only run", "only checkpoint"],
+)
+def test_a_checkpoint_is_refused_if_it_or_the_run_alone_has_amsgrad(is_in_checkpoint, message):
     weights = [torch.nn.Parameter(torch.ones(3))]
-    plain = optimizer("torch_adam", weights, amsgrad=False)
-    amsgrad = optimizer("torch_adam", weights, amsgrad=True)
-    with pytest.raises(InputError, match="without --amsgrad, but this run is with it"):
-        amsgrad.load_state_dict(plain.state_dict())
-    with pytest.raises(InputError, match="with --amsgrad, but this run is without it"):
-        plain.load_state_dict(amsgrad.state_dict())
-    amsgrad.load_state_dict(amsgrad.state_dict(), {"weight_decay": 0.5})
-    assert amsgrad.param_groups[0]["weight_decay"] == 0.5
+    saved = optimizer("torch_adam", weights, amsgrad=is_in_checkpoint)
+    resumed = optimizer("torch_adam", weights, amsgrad=not is_in_checkpoint)
+    with pytest.raises(InputError, match=message):
+        resumed.load_state_dict(saved.state_dict())
 
 
-def test_options_of_a_run_replace_those_of_its_checkpoint():
+def test_a_checkpoint_with_amsgrad_is_read_by_a_run_with_amsgrad():
+    weights = [torch.nn.Parameter(torch.ones(3))]
+    saved = optimizer("torch_adam", weights, amsgrad=True)
+    resumed = optimizer("torch_adam", weights, amsgrad=True)
+    resumed.load_state_dict(saved.state_dict())
+    assert resumed.param_groups[0]["amsgrad"]
+
+
+def test_options_of_a_run_replace_those_of_its_checkpoint_except_the_learning_rate():
     weights = [torch.nn.Parameter(torch.ones(3))]
     saved = optimizer("torch_adam", weights, weight_decay=0.1, adam_betas="(0.8, 0.9)")
     saved.set_lr(0.5)
     resumed = optimizer("torch_adam", weights, weight_decay=0.2, decoupled_weight_decay=True)
+
+    # The second argument has the values of --optimizer-overrides.
     resumed.load_state_dict(saved.state_dict(), {"eps": 1e-4})
+
     [group] = resumed.param_groups
     assert group["lr"] == 0.5
     assert group["weight_decay"] == 0.2
-    assert group["betas"] == (0.9, 0.999)
+    default_betas = (0.9, 0.999)
+    assert group["betas"] == default_betas
     assert group["eps"] == 1e-4
     assert group["decoupled_weight_decay"]
 
 
-def test_a_resumed_training_has_the_weights_of_an_uninterrupted_one(tmp_path, toy_work):
-    data = toy_work / "data-bin"
-    flags = ("--disable-validation", "--no-epoch-checkpoints")
+def test_optimizer_overrides_replace_the_options_of_the_run():
+    weights = [torch.nn.Parameter(torch.ones(3))]
+    adam = optimizer("torch_adam", weights, weight_decay=0.2)
+    adam.load_state_dict(adam.state_dict(), {"weight_decay": 0.5})
+    assert adam.param_groups[0]["weight_decay"] == 0.5
+
+
+@pytest.fixture
+def amsgrad_run(tmp_path, toy_work):
+    """The folder of a run of four updates with torch_adam, AMSGrad and weight decay."""
+    train_with_amsgrad(toy_work, tmp_path / "whole", max_update="4")
+    return tmp_path / "whole"
+
+
+def train_with_amsgrad(toy_work, save_dir, max_update):
     options = {"optimizer": "torch_adam", "weight_decay": "1e-5", "cpu_precision": "bfloat16"}
-    for name, updates in (("whole", "4"), ("resumed", "2"), ("resumed", "4")):
-        done = train_here(data, tmp_path / name, *flags, "--amsgrad", **options, max_update=updates)
-        checked(done)
-    assert_same_weights(tmp_path / "whole", tmp_path / "resumed")
-    state = read_checkpoint(tmp_path / "whole" / "checkpoint_last.pt")["last_optimizer_state"]
+    flags = (*ONLY_LAST_CHECKPOINT, "--amsgrad")
+    data = toy_work / "data-bin"
+    checked(train_here(data, save_dir, *flags, max_update=max_update, **options))
+
+
+def test_a_resumed_training_has_the_weights_of_an_uninterrupted_one(
+    tmp_path, toy_work, amsgrad_run
+):
+    train_with_amsgrad(toy_work, tmp_path / "resumed", max_update="2")
+    train_with_amsgrad(toy_work, tmp_path / "resumed", max_update="4")
+    assert_same_weights(tmp_path / "resumed", amsgrad_run)
+
+
+def test_a_checkpoint_has_the_options_of_the_optimizer(amsgrad_run):
+    state = read_checkpoint(amsgrad_run / "checkpoint_last.pt")["last_optimizer_state"]
     [group] = state["param_groups"]
-    assert (group["amsgrad"], group["weight_decay"]) == (True, 1e-5)
-    # Another optimizer cannot read the checkpoint.
+    assert group["amsgrad"]
+    assert group["weight_decay"] == 1e-5
+
+
+def test_training_refuses_a_checkpoint_of_another_optimizer_or_without_its_amsgrad(
+    toy_work, amsgrad_run
+):
+    data = toy_work / "data-bin"
     options = {"max_update": "6", "weight_decay": "1e-5"}
-    for name, message in (
-        ("adam", "Optimizer is FairseqAdam, but the checkpoint was trained with TorchAdam"),
-        ("torch_adam", "this run is without it"),
-    ):
-        done = train_here(data, tmp_path / "whole", *flags, optimizer=name, **options)
-        refused(done, message)
+
+    done = train_here(data, amsgrad_run, *ONLY_LAST_CHECKPOINT, optimizer="adam", **options)
+    refused(done, "Optimizer is FairseqAdam, but the checkpoint was trained with TorchAdam")
+
+    done = train_here(data, amsgrad_run, *ONLY_LAST_CHECKPOINT, optimizer="torch_adam", **options)
+    refused(done, "this run is without it")
 
 
 def test_a_negative_weight_decay_is_refused(tmp_path, toy_work):
@@ -136,6 +198,7 @@ def test_a_negative_weight_decay_is_refused(tmp_path, toy_work):
 
 
 def optimizer_after_a_step(size):
+    """An optimizer of a single weight of this size, which has moments."""
     weight = torch.nn.Parameter(torch.ones(size))
     adam = optimizer("torch_adam", [weight])
     weight.sum().backward()
@@ -147,24 +210,32 @@ def test_moments_of_weights_of_another_size_are_refused():
     """The fused step of torch would read beyond their memory."""
     small = optimizer_after_a_step(2)
     large = optimizer_after_a_step(300)
-    large.load_state_dict(large.state_dict())
     with pytest.raises(InputError, match=r"torch_adam.*--reset-optimizer"):
         large.load_state_dict(small.state_dict())
 
 
-def test_only_moments_of_used_rows_are_stored_and_restored():
+def test_moments_of_weights_of_the_same_size_are_accepted():
+    saved = optimizer_after_a_step(300)
+    optimizer_after_a_step(300).load_state_dict(saved.state_dict())
+
+
+def test_only_moments_of_used_rows_are_stored_and_all_are_restored():
     """A text that has few pieces of a large table changes few rows."""
     table = torch.nn.Parameter(torch.ones(100, 8))
     adam = optimizer("torch_adam", [table])
-    table[[3, 50]].square().sum().backward()
+    used_rows = [3, 50]
+    table[used_rows].square().sum().backward()
     adam.step()
+
     state = adam.state_dict()
-    assert state["state"][0]["exp_avg"]["values"].shape == (2, 8)
+    assert state["state"][0]["exp_avg"]["values"].shape == (len(used_rows), 8)
+
     restored = optimizer("torch_adam", [torch.nn.Parameter(torch.ones(100, 8))])
     restored.load_state_dict(state)
-    moments = restored.optimizer.state_dict()["state"][0]
-    for name, expected in adam.optimizer.state_dict()["state"][0].items():
-        assert torch.equal(moments[name], expected)
+    moments = adam.optimizer.state_dict()["state"][0]
+    restored_moments = restored.optimizer.state_dict()["state"][0]
+    for name, expected in moments.items():
+        assert torch.equal(restored_moments[name], expected)
 
 
 def mark_as_embeddings(weight):
@@ -172,13 +243,14 @@ def mark_as_embeddings(weight):
     weight.param_group = EMBEDDINGS
 
 
-def test_embeddings_have_a_multiple_of_the_rate_at_every_update():
+def test_embeddings_have_a_multiple_of_the_learning_rate_at_every_update():
     """With a constant gradient, each step of Adam is as long as the learning rate."""
     first = torch.nn.Parameter(torch.zeros(2, 2))
     table = torch.nn.Parameter(torch.zeros(2, 2))
     last = torch.nn.Parameter(torch.zeros(2, 2))
     mark_as_embeddings(table)
     adam = optimizer("torch_adam", [first, table, last], embed_lr_scale=10.0)
+
     expected = torch.zeros(2, 2)
     for rate in (0.01, 0.02, 0.005):
         # 0.01 is the rate of the options.
@@ -188,23 +260,29 @@ def test_embeddings_have_a_multiple_of_the_rate_at_every_update():
         adam.zero_grad()
         (first + table + last).sum().backward()
         adam.step()
+
         expected -= rate
-        for weight, scale in ((first, 1), (table, 10), (last, 1)):
-            torch.testing.assert_close(weight.detach(), scale * expected, rtol=1e-5, atol=0)
+        torch.testing.assert_close(first.detach(), expected, rtol=1e-5, atol=0)
+        torch.testing.assert_close(table.detach(), 10 * expected, rtol=1e-5, atol=0)
+        torch.testing.assert_close(last.detach(), expected, rtol=1e-5, atol=0)
 
 
 def test_five_steps_with_a_rate_for_embeddings_are_those_of_two_groups_of_torch():
-    def torch_adam(weights):
+    """A scale of 3 makes the learning rate of 0.01 one of 0.03."""
+
+    def adam_with_scale(weights):
+        table, _ = weights
+        mark_as_embeddings(table)
+        return optimizer("torch_adam", weights, embed_lr_scale=3.0)
+
+    def adam_of_torch(weights):
         table, vector = weights
         groups = [{"params": [vector]}, {"params": [table], "lr": 0.03}]
         return torch.optim.Adam(groups, 0.01, foreach=False)
 
-    def our_adam(weights):
-        mark_as_embeddings(weights[0])
-        return optimizer("torch_adam", weights, embed_lr_scale=3.0)
-
-    expected = after_five_steps(torch_adam)
-    torch.testing.assert_close(after_five_steps(our_adam), expected, rtol=1e-6, atol=1e-7)
+    weights = weights_after_five_steps(adam_with_scale)
+    expected = weights_after_five_steps(adam_of_torch)
+    torch.testing.assert_close(weights, expected, rtol=1e-6, atol=1e-7)
 
 
 def test_without_a_rate_for_embeddings_all_weights_are_one_group_in_their_order():
@@ -218,69 +296,120 @@ def test_embeddings_may_be_the_only_weights():
     table = torch.nn.Parameter(torch.ones(3))
     mark_as_embeddings(table)
     adam = optimizer("torch_adam", [table], embed_lr_scale=2.0)
+
     table.sum().backward()
     adam.step()
-    torch.testing.assert_close(table.detach(), torch.full((3,), 0.98))
+
+    # The first step of Adam is as long as the learning rate, here 2 x 0.01.
+    torch.testing.assert_close(table.detach(), torch.full((3,), 1 - 2 * 0.01))
     assert adam.get_lr() == 0.01
 
 
-def test_a_rate_for_embeddings_is_refused_if_all_weights_are_one():
-    """--fp16 makes all weights one, unless --fp16-no-flatten-grads copies each."""
+def test_a_rate_for_embeddings_is_refused_if_all_weights_are_joined():
+    """--fp16 makes one vector of all weights."""
+    joined_weights = torch.nn.Parameter(torch.ones(6))
+    with pytest.raises(InputError, match=r"--embed-lr-scale 3 .*--fp16-no-flatten-grads"):
+        optimizer("torch_adam", [joined_weights], embed_lr_scale=3.0)
+
+
+def test_float32_copies_of_half_precision_embeddings_have_the_rate_for_embeddings():
+    """--fp16-no-flatten-grads copies each weight of its own."""
     weights = [torch.nn.Parameter(torch.ones(2, dtype=torch.float16)) for _ in range(3)]
     mark_as_embeddings(weights[1])
-    joined = torch.nn.Parameter(torch.ones(6))
-    with pytest.raises(InputError, match=r"--embed-lr-scale 3 .*--fp16-no-flatten-grads"):
-        optimizer("torch_adam", [joined], embed_lr_scale=3.0)
     copies = FP16Optimizer.build_fp32_params(None, weights, flatten=False)
-    rest, embeddings = optimizer("torch_adam", copies, embed_lr_scale=3.0).param_groups
-    assert (len(rest["params"]), len(embeddings["params"])) == (2, 1)
-    assert embeddings["params"][0] is copies[1]
+
+    adam = optimizer("torch_adam", copies, embed_lr_scale=3.0)
+
+    other_weights, embeddings = adam.param_groups
+    assert [id(weight) for weight in other_weights["params"]] == [id(copies[0]), id(copies[2])]
+    assert [id(weight) for weight in embeddings["params"]] == [id(copies[1])]
 
 
-def test_a_checkpoint_with_and_a_run_without_a_rate_for_embeddings_do_not_fit():
+def optimizers_of_one_model(*scales):
+    """Optimizers of a weight and a table, each with its own scale of the rate for embeddings."""
     weights = [torch.nn.Parameter(torch.ones(3)), torch.nn.Parameter(torch.ones(3))]
     mark_as_embeddings(weights[1])
-    ten = optimizer("torch_adam", weights, embed_lr_scale=10.0)
-    five = optimizer("torch_adam", weights, embed_lr_scale=5.0)
-    without_scale = optimizer("torch_adam", weights, embed_lr_scale=1.0)
-    ten.set_lr(0.5)
-    # The scale of the run replaces that of the checkpoint.
-    five.load_state_dict(ten.state_dict())
-    assert [group["lr"] for group in five.param_groups] == [0.5, 2.5]
-    with pytest.raises(InputError, match="with --embed-lr-scale, but this run is without it"):
-        without_scale.load_state_dict(ten.state_dict())
-    with pytest.raises(InputError, match="without --embed-lr-scale, but this run is with it"):
-        ten.load_state_dict(without_scale.state_dict())
+    return [optimizer("torch_adam", weights, embed_lr_scale=scale) for scale in scales]
 
 
-def test_training_changes_the_embeddings_with_their_rate(tmp_path, toy_work):
+def test_the_rate_for_embeddings_of_a_run_replaces_that_of_its_checkpoint():
+    saved, resumed = optimizers_of_one_model(10.0, 5.0)
+    saved.set_lr(0.5)
+    resumed.load_state_dict(saved.state_dict())
+    assert [group["lr"] for group in resumed.param_groups] == [0.5, 5 * 0.5]
+
+
+@pytest.mark.parametrize(
+    ("saved_scale", "scale", "message"),
+    [
+        # A scale of 1 is none.
+        (10.0, 1.0, "with --embed-lr-scale, but this run is without it"),
+        (1.0, 10.0, "without --embed-lr-scale, but this run is with it"),
+    ],
+    ids=["only checkpoint", "only run"],
+)
+def test_a_checkpoint_is_refused_if_it_or_the_run_alone_has_a_rate_for_embeddings(
+    saved_scale, scale, message
+):
+    saved, resumed = optimizers_of_one_model(saved_scale, scale)
+    with pytest.raises(InputError, match=message):
+        resumed.load_state_dict(saved.state_dict())
+
+
+TABLE = "encoder.embed_tokens.weight"
+
+
+@pytest.fixture
+def train_from_zero_branches(tmp_path, toy_work):
+    """A function that trains in a folder with this name, and returns the weights.
+
+    The branches of the layers start at zero.
+    """
+
     def train(name, **options):
-        flags = ("--disable-validation", "--no-epoch-checkpoints")
         options |= {"optimizer": "torch_adam", "init_branches": "zero"}
         options |= {"lr_scheduler": "fixed", "warmup_updates": "0"}
-        checked(train_here(toy_work / "data-bin", tmp_path / name, *flags, **options))
+        checked(
+            train_here(toy_work / "data-bin", tmp_path / name, *ONLY_LAST_CHECKPOINT, **options)
+        )
         return read_weights(tmp_path / name)
 
-    start = train("start", max_update=1, embed_lr_scale="0", lr="0")
-    plain = train("plain", max_update=1, embed_lr_scale="1")
-    scaled = train("scaled", max_update=1, embed_lr_scale="10")
+    return train
 
-    table = "encoder.embed_tokens.weight"
-    plain_change = plain[table] - start[table]
-    scaled_change = scaled[table] - start[table]
+
+def test_an_update_changes_the_embeddings_by_the_given_multiple_and_no_other_weight(
+    train_from_zero_branches,
+):
+    # With rates of zero, the update changes nothing.
+    start = train_from_zero_branches("start", max_update=1, embed_lr_scale="0", lr="0")
+    plain = train_from_zero_branches("plain", max_update=1, embed_lr_scale="1")
+    scaled = train_from_zero_branches("scaled", max_update=1, embed_lr_scale="10")
+
+    plain_change = plain[TABLE] - start[TABLE]
+    scaled_change = scaled[TABLE] - start[TABLE]
     assert plain_change.abs().max() > 1e-4
     torch.testing.assert_close(scaled_change, 10 * plain_change, rtol=1e-2, atol=1e-6)
     for name, value in plain.items():
-        if name != table:
+        if name != TABLE:
             torch.testing.assert_close(scaled[name], value, rtol=1e-5, atol=1e-6)
-    # The branches start at zero, and are trained.
-    for name in ("self_attn.out_proj", "fc2"):
-        assert not start[f"encoder.layers.0.{name}.weight"].any()
-        assert plain[f"encoder.layers.0.{name}.weight"].any()
-    # A resumed run has the weights of an uninterrupted one.
-    train("whole", max_update=3, embed_lr_scale="10")
-    train("scaled", max_update=3, embed_lr_scale="10")
-    assert_same_weights(tmp_path / "whole", tmp_path / "scaled")
+
+
+def test_branches_that_start_at_zero_are_trained(train_from_zero_branches):
+    start = train_from_zero_branches("start", max_update=1, embed_lr_scale="0", lr="0")
+    trained = train_from_zero_branches("trained", max_update=1)
+    for projection in ("self_attn.out_proj", "fc2"):
+        name = f"encoder.layers.0.{projection}.weight"
+        assert not start[name].any()
+        assert trained[name].any()
+
+
+def test_a_resumed_training_with_a_rate_for_embeddings_has_the_weights_of_an_uninterrupted_one(
+    tmp_path, train_from_zero_branches
+):
+    train_from_zero_branches("whole", max_update=3, embed_lr_scale="10")
+    train_from_zero_branches("resumed", max_update=1, embed_lr_scale="10")
+    train_from_zero_branches("resumed", max_update=3, embed_lr_scale="10")
+    assert_same_weights(tmp_path / "resumed", tmp_path / "whole")
 
 
 def test_a_negative_rate_for_embeddings_is_refused(tmp_path, toy_work):

@@ -8,8 +8,8 @@ from fairseq.data.iterators import BackgroundConsumer, BufferedIterator
 from fairseq_lxsr.training.fairseq_patches import end_loading_threads
 
 
-class Batches:
-    """An endless number of batches, which are counted."""
+class EndlessBatches:
+    """Batches 1, 2, 3 ...; `count` is the number of those that have been loaded."""
 
     def __init__(self):
         self.count = 0
@@ -25,21 +25,26 @@ class Batches:
 
 @pytest.fixture
 def batches():
-    """Batches that a thread loads until its buffer is full."""
-    batches = Batches()
+    """Batches that a thread is loading into a buffer of two, of which one has been read."""
+    batches = EndlessBatches()
     iterator = BufferedIterator(2, batches)
     assert next(iterator) == 1
     yield batches
     end_loading_threads()
 
 
-def running_threads():
+def loading_threads():
     return [thread for thread in threading.enumerate() if isinstance(thread, BackgroundConsumer)]
 
 
-def test_a_thread_whose_buffer_is_full_ends_within_the_time_limit(batches):
+@pytest.mark.usefixtures("batches")
+def test_a_thread_whose_buffer_is_full_is_not_ended_within_no_time():
     end_loading_threads(timeout=0)
-    assert running_threads()
+    assert loading_threads()
+
+
+def test_a_thread_whose_buffer_is_full_ends_within_the_default_time_limit(batches):
     end_loading_threads()
-    assert not running_threads()
+    assert not loading_threads()
+    # It has not loaded on: the one read, two in the buffer, and a few to empty it.
     assert batches.count < 10

@@ -13,8 +13,11 @@ SMALL = ("--valid-size", 20, "--test-size", 20, "--vocab-size", 200)
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory):
-    """A work folder whose text has a large and a small source."""
+def prepare_output(tmp_path_factory):
+    """A work folder whose text has a large and a small source, and the output of preparing it.
+
+    600 pairs are law, in two files, and 100 are speech. 20 pairs each are for validation and tests.
+    """
     work = tmp_path_factory.mktemp("sources")
     pairs = toy.sentences(700)
     toy.write(work / "acts.en-fr", pairs[:200])
@@ -26,13 +29,29 @@ def prepared(tmp_path_factory):
         *("--data", f"law={work}/law.{{pair}}"),
     )
     output = lxsr_here("prepare", "--work", work, *data, *SMALL, "--workers", 1).stdout
-    sources = json.loads((work / "data-bin" / "train.en-fr.sources.json").read_text())
-    assert sources["law"] + sources["speech"] == 660
-    assert sources["speech"] <= 100
-    assert f"law {sources['law']}, speech {sources['speech']}" in output
+    return work, output
+
+
+@pytest.fixture(scope="module")
+def data(prepare_output):
+    work, _ = prepare_output
+    return work / "data-bin"
+
+
+def read_counts(data):
+    """The number of training pairs of each source."""
+    return json.loads((data / "train.en-fr.sources.json").read_text())
+
+
+def test_preparing_counts_and_reports_the_training_pairs_of_each_source(prepare_output):
+    work, output = prepare_output
+    counts = read_counts(work / "data-bin")
+    assert list(counts) == ["law", "speech"]
+    assert counts["law"] + counts["speech"] == 700 - 20 - 20
+    assert counts["speech"] <= 100
+    assert f"law {counts['law']}, speech {counts['speech']}" in output
     report = json.loads((work / "prepare.json").read_text())["en-fr"]["report"]
-    assert report["sources"] == sources
-    return work
+    assert report["sources"] == counts
 
 
 def train_without_saving(data, save_dir, **options):
@@ -41,23 +60,26 @@ def train_without_saving(data, save_dir, **options):
 
 
 @pytest.fixture
-def data_copy(prepared, tmp_path):
-    return shutil.copytree(prepared / "data-bin", tmp_path / "work" / "data-bin")
+def data_copy(data, tmp_path):
+    return shutil.copytree(data, tmp_path / "work" / "data-bin")
 
 
-def test_a_source_temperature_draws_equally_many_pairs_of_each_source(prepared, tmp_path):
-    sources = json.loads((prepared / "data-bin" / "train.en-fr.sources.json").read_text())
-    law, speech = sources.values()
-    done = train_without_saving(prepared / "data-bin", tmp_path / "save")
+def test_training_logs_the_number_of_pairs_of_each_source(data, tmp_path):
+    counts = read_counts(data)
+    done = train_without_saving(data, tmp_path / "save")
     assert re.findall("source .*", done.stdout) == [
-        f"source law, {law} pairs",
-        f"source speech, {speech} pairs",
+        f"source law, {counts['law']} pairs",
+        f"source speech, {counts['speech']} pairs",
     ]
-    done = train_without_saving(prepared / "data-bin", tmp_path / "save", source_temperature="inf")
-    half = round((law + speech) / 2)
+
+
+def test_an_infinite_source_temperature_draws_equally_many_pairs_of_each_source(data, tmp_path):
+    counts = read_counts(data)
+    done = train_without_saving(data, tmp_path / "save", source_temperature="inf")
+    half = round((counts["law"] + counts["speech"]) / 2)
     assert re.findall("source .*", done.stdout) == [
-        f"source law, {law} pairs, {half} drawn per epoch",
-        f"source speech, {speech} pairs, {half} drawn per epoch",
+        f"source law, {counts['law']} pairs, {half} drawn per epoch",
+        f"source speech, {counts['speech']} pairs, {half} drawn per epoch",
     ]
 
 
@@ -76,19 +98,33 @@ def test_a_second_part_of_the_training_text_is_refused(data_copy, tmp_path):
     refused(done, f"{data_copy}/train1.en-fr.en.idx: ")
 
 
-def test_a_second_validation_text_must_be_named(data_copy, tmp_path):
-    """fairseq-preprocess writes it for `--validpref one,two`."""
+@pytest.fixture
+def data_with_two_validation_texts(data_copy):
+    """As fairseq-preprocess writes it for `--validpref one,two`."""
     for path in data_copy.glob("valid.*.*.*"):
         shutil.copy(path, path.with_name(path.name.replace("valid", "valid1", 1)))
+    return data_copy
 
-    def train(*flags, **options):
-        flags = ("--no-save", *flags)
-        return train_here(data_copy, tmp_path / "save", *flags, max_update=2, **options)
 
-    refused(train(), "valid1", "--valid-subset valid,valid1")
-    refused(train("--combine-val"), f"{data_copy}/valid1.en-fr.en.idx: ")
-    done = train(valid_subset="valid,valid1")
+def train_with_validation(data, save_dir, *flags, **options):
+    return train_here(data, save_dir, "--no-save", *flags, max_update=2, **options)
+
+
+def test_a_second_validation_text_must_be_named(data_with_two_validation_texts, tmp_path):
+    done = train_with_validation(data_with_two_validation_texts, tmp_path / "save")
+    refused(done, "valid1", "--valid-subset valid,valid1")
+
+
+def test_a_second_validation_text_that_is_named_is_used(data_with_two_validation_texts, tmp_path):
+    subsets = {"valid_subset": "valid,valid1"}
+    done = train_with_validation(data_with_two_validation_texts, tmp_path / "save", **subsets)
     assert "valid on 'valid1'" in done.stdout + done.stderr
+
+
+def test_validation_texts_cannot_be_combined(data_with_two_validation_texts, tmp_path):
+    data = data_with_two_validation_texts
+    done = train_with_validation(data, tmp_path / "save", "--combine-val")
+    refused(done, f"{data}/valid1.en-fr.en.idx: ")
 
 
 def test_the_limits_of_a_batch_are_logged(caplog):
@@ -101,13 +137,20 @@ def test_the_limits_of_a_batch_are_logged(caplog):
 
 
 @pytest.mark.parametrize(
-    ("sources", "has_warning"),
-    [({"a": 4000, "b": 4}, True), ({"a": 3000, "b": 1004}, False)],
+    ("sources", "is_half"),
+    [
+        # At this temperature, the four pairs are drawn about 800 times, each in another batch.
+        ({"a": 4000, "b": 4}, True),
+        ({"a": 3000, "b": 1004}, False),
+    ],
+    ids=["four pairs", "many pairs"],
 )
-def test_a_warning_tells_if_a_small_source_halves_the_size_of_batches(caplog, sources, has_warning):
+def test_a_warning_tells_if_a_small_source_halves_the_size_of_batches(caplog, sources, is_half):
     data = dataset(corpus("en-fr", 4004, sources=sources), source_temperature=5.0)
     data.set_epoch(1)
+
     batches = data.batch_by_size(data.ordered_indices(), max_sentences=512)
+
     mean_size = len(data.ordered_indices()) / len(batches)
-    assert (mean_size < 256) == has_warning
-    assert ("--source-temperature 5" in caplog.text) == has_warning
+    assert (mean_size < 512 / 2) == is_half
+    assert ("--source-temperature 5" in caplog.text) == is_half

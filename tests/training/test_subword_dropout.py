@@ -37,53 +37,71 @@ def split(drop, ids, epoch=1, index=0, side=0):
     return pieces.tolist()
 
 
-@pytest.mark.parametrize("probability", [0.0, 0.3, 1.0])
-def test_split_pieces_have_the_characters_of_the_text(probability):
+# 20 times five pieces; `<unk>` has no parts.
+TEXT = np.array([ID["▁the"], ID["▁"], ID["there"], ID["<unk>"], ID["er"]] * 20)
+
+
+def lengths_after_splitting(probability):
+    """The numbers of pieces of a text at 20 indices; the text itself never changes."""
     drop = SubwordDropout(SYMBOLS[:-1], 4, probability)
-    ids = np.array([ID["▁the"], ID["▁"], ID["there"], ID["<unk>"], ID["er"]] * 20)
     lengths = set()
     for index in range(20):
-        pieces = split(drop, ids, index=index)
-        assert spell(pieces) == spell(ids)
+        pieces = split(drop, TEXT, index=index)
+        assert spell(pieces) == spell(TEXT)
         lengths.add(len(pieces))
-    if probability == 0:
-        assert lengths == {100}
-    elif probability == 1:
-        num_characters = len(spell(ids).replace("<unk>", "u"))
-        assert lengths == {num_characters}
-    else:
-        assert len(lengths) > 5
+    return lengths
+
+
+def test_without_probability_no_piece_is_split():
+    assert lengths_after_splitting(0.0) == {len(TEXT)}
+
+
+def test_with_probability_one_all_pieces_are_split_into_characters():
+    number_of_characters = len(spell(TEXT).replace("<unk>", "u"))
+    assert lengths_after_splitting(1.0) == {number_of_characters}
+
+
+def test_pieces_are_split_differently_at_each_index():
+    assert len(lengths_after_splitting(0.3)) > 5
 
 
 def test_the_pieces_depend_only_on_seed_epoch_index_and_side():
-    drop = SubwordDropout(SYMBOLS[:-1], 4, 0.5)
+    symbols = SYMBOLS[:-1]
+    drop = SubwordDropout(symbols, 4, 0.5)
     ids = np.array([ID["there"], ID["▁the"]] * 30)
+
     pieces = split(drop, ids, epoch=3, index=7, side=1)
+
     assert split(drop, ids, epoch=3, index=7, side=1) == pieces
     assert split(drop, ids, epoch=4, index=7, side=1) != pieces
     assert split(drop, ids, epoch=3, index=8, side=1) != pieces
     assert split(drop, ids, epoch=3, index=7, side=0) != pieces
-    with_another_seed = SubwordDropout(SYMBOLS, 4, 0.5, seed=2)
+    with_another_seed = SubwordDropout(symbols, 4, 0.5, seed=2)
     assert split(with_another_seed, ids, epoch=3, index=7, side=1) != pieces
 
 
 def test_pieces_are_split_with_the_given_probability():
     drop = SubwordDropout(SYMBOLS[:-1], 4, 0.1)
+    # Each may be split into `e` and `r` only.
     ids = np.full(20_000, ID["er"])
-    assert len(split(drop, ids)) - len(ids) == pytest.approx(2_000, abs=150)
+    number_of_splits = len(split(drop, ids)) - len(ids)
+    assert number_of_splits == pytest.approx(0.1 * len(ids), abs=150)
 
 
-def test_each_piece_may_have_a_probability():
+def test_each_piece_may_have_a_probability_of_its_own():
     probability = np.zeros(len(SYMBOLS), np.float32)
     probability[ID["er"]] = 0.2
     probability[ID["there"]] = 1
     drop = SubwordDropout(SYMBOLS, 4, probability)
     ids = np.repeat([ID["er"], ID["there"], ID["th"]], 10_000)
+
     pieces = [SYMBOLS[number] for number in split(drop, ids)]
-    assert pieces.count("er") == pytest.approx(8_000, abs=150)
+
+    assert pieces.count("er") == pytest.approx((1 - 0.2) * 10_000, abs=150)
+    # `there` is split into `ther` and `e`, which have a probability of zero.
+    assert "there" not in pieces
     assert pieces.count("ther") == 10_000
     assert pieces.count("th") == 10_000
-    assert "there" not in pieces
 
 
 def test_sentences_of_a_batch_are_split_as_single_sentences():

@@ -61,6 +61,7 @@ def batch():
 
 
 def tiny(kind, *sizes, **options):
+    """The smallest model of a kind, always with the same weights, in evaluation mode."""
     arch = f"{kind.partition('_')[0]}_tiny"
     return build(arch, *sizes, **RELEASED.get(kind, {}), **options).eval()
 
@@ -204,11 +205,16 @@ def test_logits_of_some_positions_are_those_of_all(kind, batch):
 def test_the_longest_source_and_target_have_room_for_bos_and_eos():
     model = tiny("tlaser_released", max_positions=4)
     longest = torch.tensor([[4, 5, 6, 7]])
+    # The decoder also reads two symbols.
     tokens = F.pad(longest, (2, 0), value=EOS)
     logits, _ = model(longest, torch.tensor([0]), tokens, target_tokens=longest)
-    assert logits.shape == (1, 6, VOCAB)
-    assert model.decoder.max_positions() == 5
-    assert tiny("tlaser", max_positions=4).decoder.max_positions() == 5
+    assert logits.shape == (1, 2 + 4, VOCAB)
+
+
+@pytest.mark.parametrize("kind", ["tlaser", "tlaser_released"])
+def test_the_longest_translation_is_one_longer_than_the_largest_number_of_pieces(kind):
+    """It ends with EOS."""
+    assert tiny(kind, max_positions=4).decoder.max_positions() == 4 + 1
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -242,16 +248,21 @@ T_LASER_CALLS = {
         ("tlaser_released", T_LASER_CALLS),
     ],
 )
-def test_calls_of_dropout_in_a_step(kind, expected, batch):
+def test_each_dropout_is_applied_as_often_as_its_network_needs(kind, expected, batch):
     model = tiny(kind, dropout=0.25).train()
     assert dropout_calls(model, lambda: model(**batch)) == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_option_is_the_probability_of_every_dropout(kind):
+    model = tiny(kind, dropout=0.25)
     for name, module in model.named_modules():
         if name.rpartition(".")[2] == "dropout":
             assert module.p == 0.25
 
 
 @pytest.mark.parametrize("kind", ["tlaser", "tlaser_released"])
-def test_branches_of_the_encoder_may_start_at_zero(kind):
+def test_only_the_last_projections_of_branches_of_the_encoder_may_start_at_zero(kind):
     zero_weights = tiny(kind, init_branches="zero").state_dict()
     for name, weight in tiny(kind, init_branches="random").state_dict().items():
         if name.endswith(("out_proj.weight", "fc2.weight")) and name.startswith("encoder."):

@@ -105,24 +105,43 @@ def test_the_tensors_of_a_batch_are_flattened_and_replaced():
     assert (replaced["inner"]["c"], replaced["d"]) == (3, "text")
 
 
-def test_both_sides_are_padded_to_one_width_within_the_length_limit():
-    parts = [Masking("one", VOCABULARY)]
-    options = {"padding_idx": PAD, "eos_idx": EOS}
-    text = [corpus("x-y", 20, longest=19)]
-    for limit, allowed_widths in ((200, {8, 16, 24}), (13, {8, 13})):
-        data = SentencePairDataset(text, parts, max_positions=limit, pad_multiple=8, **options)
-        unpadded = SentencePairDataset(text, parts, max_positions=limit, **options)
-        for row in range(20):
-            batch = data.collater([data[row]])
-            widths = {batch["source_tokens"].shape[1], batch["target_tokens"].shape[1]}
-            widths.update(tokens.shape[1] for tokens in batch["net_input"].values())
-            assert len(widths) == 1
-            assert widths <= allowed_widths
-            unpadded_batch = unpadded.collater([unpadded[row]])
-            for side, tokens in unpadded_batch["net_input"].items():
-                padded = batch["net_input"][side]
-                assert torch.equal(padded[:, : tokens.shape[1]], tokens)
-                assert (padded[:, tokens.shape[1] :] == PAD).all()
+def data_with_multiple(pad_multiple, max_positions):
+    """20 pairs of up to 19 pieces, padded to a multiple."""
+    return SentencePairDataset(
+        [corpus("x-y", 20, longest=19)],
+        [Masking("one", VOCABULARY)],
+        padding_idx=PAD,
+        eos_idx=EOS,
+        max_positions=max_positions,
+        pad_multiple=pad_multiple,
+    )
+
+
+@pytest.mark.parametrize(("max_positions", "allowed_widths"), [(200, {8, 16, 24}), (13, {8, 13})])
+def test_both_sides_are_padded_to_one_multiple_within_the_length_limit(
+    max_positions, allowed_widths
+):
+    data = data_with_multiple(8, max_positions)
+    for row in range(20):
+        batch = data.collater([data[row]])
+        widths = {batch["source_tokens"].shape[1], batch["target_tokens"].shape[1]}
+        widths.update(tokens.shape[1] for tokens in batch["net_input"].values())
+        assert len(widths) == 1
+        assert widths <= allowed_widths
+
+
+@pytest.mark.parametrize("max_positions", [200, 13])
+def test_a_batch_that_is_padded_to_a_multiple_differs_only_by_padding(max_positions):
+    data = data_with_multiple(8, max_positions)
+    unpadded_data = data_with_multiple(1, max_positions)
+    for row in range(20):
+        batch = data.collater([data[row]])
+        unpadded_batch = unpadded_data.collater([unpadded_data[row]])
+        for side, tokens in unpadded_batch["net_input"].items():
+            padded = batch["net_input"][side]
+            width = tokens.shape[1]
+            assert torch.equal(padded[:, :width], tokens)
+            assert (padded[:, width:] == PAD).all()
 
 
 @pytest.mark.parametrize("layers", [0, 2])

@@ -294,14 +294,21 @@ def masked_pieces(batch, side):
     return batch[f"{side}_masked_ids"][:, 0]
 
 
-def test_released_options_give_the_total_of_the_released_code():
-    model = make_model(**RELEASED)
+def batch_with_masked_piece_in_translation():
+    """A batch in which a masked piece of a source is also in its target."""
     batch = make_batch(masked_targets=True)
-    # A masked piece is also in the translation.
     masked = masked_pieces(batch, "source")
     row = int((masked != PAD).nonzero()[0])
     batch["net_input"]["target"][row, 0] = masked[row]
+    return batch
+
+
+def test_released_options_give_the_total_and_gradients_of_the_released_code():
+    model = make_model(**RELEASED)
+    batch = batch_with_masked_piece_in_translation()
+
     loss, num_pairs, _ = make_criterion(**RELEASED)(model, batch)
+
     expected = released_total(model, batch)
     torch.testing.assert_close(loss / num_pairs, expected, rtol=1e-5, atol=1e-5)
     weights = list(model.parameters())
@@ -309,19 +316,29 @@ def test_released_options_give_the_total_of_the_released_code():
     expected_gradients = torch.autograd.grad(expected, weights)
     for gradient, expected_gradient in zip(gradients, expected_gradients, strict=True):
         torch.testing.assert_close(gradient, expected_gradient, rtol=1e-3, atol=1e-5)
-    # Each option is needed.
-    for name in ("sim_reduction", "target_overlap"):
-        options = RELEASED.copy()
-        del options[name]
-        changed_loss, _, _ = make_criterion(**options)(model, batch)
-        assert (changed_loss - loss).abs() > 1e-3, name
+
+
+@pytest.mark.parametrize("name", ["sim_reduction", "target_overlap"])
+def test_the_loss_differs_from_the_released_one_without_an_option(name):
+    model = make_model(**RELEASED)
+    batch = batch_with_masked_piece_in_translation()
+    other_options = {option: value for option, value in RELEASED.items() if option != name}
+    loss, _, _ = make_criterion(**RELEASED)(model, batch)
+    changed_loss, _, _ = make_criterion(**other_options)(model, batch)
+    assert (changed_loss - loss).abs() > 1e-3
 
 
 def test_released_initial_weights_are_equal_in_all_layers():
     first, second = build_model(init_weights="released").encoder.layers
     assert torch.equal(first.fc1.weight, second.fc1.weight)
+
+
+def test_default_initial_weights_differ_between_layers():
     first, second = build_model().encoder.layers
     assert not torch.equal(first.fc1.weight, second.fc1.weight)
+
+
+def test_released_initial_weights_of_gated_layers_are_refused():
     with pytest.raises(InputError, match="--init-weights released does not support --gated"):
         build_model(init_weights="released", gated=True)
 
@@ -389,30 +406,27 @@ def test_no_operation_of_a_step_waits_for_the_device(objective):
     assert not synchronising_operations(operations)
 
 
-@pytest.mark.parametrize(
-    ("name", "is_of_loss"),
-    [
-        ("gen", lambda operation, shape: shape and shape[-1] == VOCAB),
-        ("align", lambda operation, shape: "nll_loss" in operation),
-        ("sim", lambda operation, shape: operation.endswith("::cos")),
-    ],
-)
-def test_a_loss_with_weight_zero_is_not_computed(name, is_of_loss):
-    batch = make_batch()
+# A loss, and a function that recognises one of its operations by name and shape of the result.
+OPERATION_OF_LOSS = {
+    "gen": lambda operation, shape: shape and shape[-1] == VOCAB,
+    "align": lambda operation, shape: "nll_loss" in operation,
+    "sim": lambda operation, shape: operation.endswith("::cos"),
+}
 
-    def compute(**options):
-        """Whether the loss is computed, and the logged values."""
-        model = make_model(**options)
-        with Operations() as operations, torch.no_grad():
-            _, _, logged = make_criterion(**options)(model, batch)
-        return any(is_of_loss(*call) for call in operations.calls), logged
 
-    is_computed, logged = compute()
-    assert is_computed
-    assert name in logged
-    is_computed, logged = compute(**{f"{name}_weight": 0})
-    assert not is_computed
-    assert name not in logged
+def is_computed_and_logged(name, **options):
+    """Whether an operation of the loss is computed, and whether its value is logged."""
+    model = make_model(**options)
+    with Operations() as operations, torch.no_grad():
+        _, _, logged = make_criterion(**options)(model, make_batch())
+    is_computed = any(OPERATION_OF_LOSS[name](*call) for call in operations.calls)
+    return is_computed, name in logged
+
+
+@pytest.mark.parametrize("name", OPERATION_OF_LOSS)
+def test_a_loss_with_weight_zero_is_not_computed(name):
+    assert is_computed_and_logged(name) == (True, True)
+    assert is_computed_and_logged(name, **{f"{name}_weight": 0}) == (False, False)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -450,45 +464,78 @@ def test_every_weight_of_the_model_has_a_gradient(options, has_teacher, tmp_path
     assert "distill" in logged
 
 
+@pytest.fixture
+def distillation_only(tmp_path):
+    """The options of a task whose only loss is that of a teacher of width 5."""
+    options = {"teacher_embeddings": make_teacher(tmp_path, width=5)}
+    return options | {"gen_weight": 0, "align_weight": 0, "sim_weight": 0}
+
+
 @pytest.mark.parametrize("form", losses.DISTILL_LOSSES)
-def test_the_distillation_loss_is_the_mean_of_both_sides(form, tmp_path):
+def test_the_distillation_loss_is_the_mean_of_both_sides(form, distillation_only):
     torch.manual_seed(1)
-    teacher = torch.randn(12, 5)
-    options = {"teacher_embeddings": make_teacher(tmp_path), "distill_loss": form}
-    options |= {"gen_weight": 0, "align_weight": 0, "sim_weight": 0}
+    options = distillation_only | {"distill_loss": form}
     model = make_model(**options)
-    criterion = make_criterion(**options)
+    # Six pairs: first the rows of the sources, then those of the targets.
+    teacher = torch.randn(2 * 6, 5)
     batch = make_batch() | {"teacher": teacher}
-    with Operations() as operations:
-        loss, _, logged = criterion(model, batch)
-        loss.backward()
-    assert not synchronising_operations(operations)
+
+    loss, _, logged = make_criterion(**options)(model, batch)
+
     student = torch.cat(embed_sides(model, batch))
     if form != "similarity":
         student = student @ model.projection.weight.T
     expected = losses.distillation_loss(student, teacher, form) / 2
     torch.testing.assert_close(loss, expected)
     torch.testing.assert_close(logged["distill"], expected)
-    _, _, logged = criterion(model.eval(), make_batch())
+
+
+@pytest.mark.parametrize("form", losses.DISTILL_LOSSES)
+def test_no_operation_of_distillation_waits_for_the_device(form, distillation_only):
+    options = distillation_only | {"distill_loss": form}
+    model = make_model(**options)
+    criterion = make_criterion(**options)
+    batch = make_batch() | {"teacher": torch.randn(2 * 6, 5)}
+    with Operations() as operations:
+        criterion(model, batch)[0].backward()
+    assert not synchronising_operations(operations)
+
+
+def test_a_batch_of_validation_without_teacher_has_no_distillation_loss(distillation_only):
+    model = make_model(**distillation_only).eval()
+    _, _, logged = make_criterion(**distillation_only)(model, make_batch())
     assert "distill" not in logged
 
 
-@pytest.mark.parametrize("widths", ["4,8", "8,4", "16,8,4"])
-def test_matryoshka_adds_the_alignment_losses_of_all_widths(widths):
+# In any order; the width of the model, 16, may be named or not.
+of_widths = pytest.mark.parametrize("widths", ["4,8", "8,4", "16,8,4"])
+
+
+@of_widths
+def test_matryoshka_adds_the_alignment_losses_of_all_widths_and_changes_no_other_loss(widths):
     model = make_model()
     batch = make_batch()
-    _, _, plain = make_criterion()(model, batch)
-    with Operations() as operations:
-        loss, _, logged = make_criterion(matryoshka=widths)(model, batch)
-        loss.backward()
-    assert not synchronising_operations(operations)
+
+    _, _, logged = make_criterion(matryoshka=widths)(model, batch)
+
     u, v = embed_sides(model, batch)
     expected = losses.alignment_loss(u[:, :4], v[:, :4])
     expected += losses.alignment_loss(u[:, :8], v[:, :8])
     expected += losses.alignment_loss(u, v)
     torch.testing.assert_close(logged["align"], expected.detach())
-    assert logged["gen"] == plain["gen"]
-    assert logged["sim"] == plain["sim"]
+    _, _, plain_logged = make_criterion()(model, batch)
+    assert logged["gen"] == plain_logged["gen"]
+    assert logged["sim"] == plain_logged["sim"]
+
+
+@of_widths
+def test_no_operation_of_matryoshka_waits_for_the_device(widths):
+    model = make_model()
+    criterion = make_criterion(matryoshka=widths)
+    batch = make_batch()
+    with Operations() as operations:
+        criterion(model, batch)[0].backward()
+    assert not synchronising_operations(operations)
 
 
 @pytest.mark.parametrize(
@@ -527,25 +574,36 @@ def test_options_that_do_not_fit_together_are_refused(options, message):
         make_criterion(**options)
 
 
-def test_invalid_widths_of_matryoshka_and_those_beyond_the_model_are_refused():
+@pytest.mark.parametrize("widths", ["", "0", "4,4", "4;8", "4,", "-4", "1.5", "70000", "x"])
+def test_invalid_widths_are_outside_of_the_range_of_matryoshka(widths):
+    """Widths are distinct numbers from 1 to 65,536, separated by commas."""
     [option] = [item for item in fields(XlingSentConfig) if item.name == "matryoshka"]
-    for widths in ("", "0", "4,4", "4;8", "4,", "-4", "1.5", "70000", "x"):
-        assert widths not in option.metadata["range"]
+    assert widths not in option.metadata["range"]
+
+
+def test_widths_of_matryoshka_beyond_that_of_the_model_are_refused():
     with pytest.raises(InputError, match=r"--matryoshka 8,17.* 16"):
         build_model(matryoshka="17,8")
 
 
 def test_metrics_are_means_per_pair_over_batches_of_different_size():
     logged = []
+    # The loss of a batch, its correct sentences of both directions, and its pairs.
     for loss, forward, backward, pairs in ((6.0, 2.0, 1.0, 2), (2.0, 1.0, 2.0, 6)):
         values = {"loss": loss, "gen": loss, "acc_fwd": forward, "acc_bwd": backward}
         counts = {"sample_size": pairs, "nsentences": pairs, "ntokens": 9}
         logged.append({name: torch.tensor(value) for name, value in values.items()} | counts)
+
     with metrics.aggregate() as aggregate:
         XlingSentLoss.reduce_metrics(logged)
+
     values = aggregate.get_smoothed_values()
-    assert (values["loss"], values["gen"], values["accuracy"]) == (1.0, 1.0, 0.375)
-    assert (values["acc_fwd"], values["acc_bwd"]) == (0.375, 0.375)
+    assert values["loss"] == (6 + 2) / (2 + 6)
+    assert values["gen"] == (6 + 2) / (2 + 6)
+    assert values["acc_fwd"] == (2 + 1) / (2 + 6)
+    assert values["acc_bwd"] == (1 + 2) / (2 + 6)
+    assert values["accuracy"] == (values["acc_fwd"] + values["acc_bwd"]) / 2
+    # A loss that is not logged has no metric.
     assert "align" not in values
 
 

@@ -27,27 +27,35 @@ def corpus(num_pairs: int, seed: int = 1) -> PairCorpus:
     return PairCorpus("x-y", source, target)
 
 
-def test_the_nearest_word_of_the_target_is_the_translation():
+def test_the_table_is_float32_with_a_row_for_each_piece():
     table = lsi_embeddings([corpus(800)], VOCAB_SIZE, dim=24)
     assert table.shape == (VOCAB_SIZE, 24)
     assert table.dtype == torch.float32
+
+
+def test_the_nearest_word_of_the_target_is_the_translation():
+    table = lsi_embeddings([corpus(800)], VOCAB_SIZE, dim=24)
     units = torch.nn.functional.normalize(table, dim=1)
     similarities = units[SOURCE_WORDS] @ units[TARGET_WORDS].T
     assert similarities.argmax(dim=1).tolist() == list(range(NUM_WORDS))
 
 
-def test_rows_of_words_have_the_usual_deviation_and_others_are_zero():
+def test_rows_of_words_have_the_deviation_of_random_embeddings():
+    width = 24
+    table = lsi_embeddings([corpus(800)], VOCAB_SIZE, dim=width)
+    assert table[SOURCE_WORDS + TARGET_WORDS].std() == pytest.approx(width**-0.5, rel=0.05)
+
+
+def test_rows_of_pieces_in_all_documents_or_in_none_are_zero():
     table = lsi_embeddings([corpus(800)], VOCAB_SIZE, dim=24)
-    words = SOURCE_WORDS + TARGET_WORDS
-    assert table[words].std() == pytest.approx(24**-0.5, rel=0.05)
     # EOS is in all documents, the last piece in none.
     assert not table[EOS].any()
     assert not table[VOCAB_SIZE - 1].any()
 
 
-def test_fewer_documents_than_dimensions_give_finite_rows():
-    for num_pairs in (1, 5):
-        assert lsi_embeddings([corpus(num_pairs)], VOCAB_SIZE, dim=100).isfinite().all()
+@pytest.mark.parametrize("num_pairs", [1, 5])
+def test_fewer_documents_than_dimensions_give_finite_rows(num_pairs):
+    assert lsi_embeddings([corpus(num_pairs)], VOCAB_SIZE, dim=100).isfinite().all()
 
 
 def test_the_singular_vectors_are_those_of_the_whole_decomposition():
@@ -85,10 +93,11 @@ def test_the_table_is_the_formula_with_whole_matrices():
 
 
 def test_documents_are_the_pairs_of_all_corpora():
-    corpora = [corpus(30, seed=1), corpus(20, seed=2)]
-    pieces, documents = occurrences(corpora, 100, seed=1)
-    assert documents.max() == 49
-    expected = set(corpora[1].source[3].tolist()) | set(corpora[1].target[3].tolist())
+    first, second = corpus(30, seed=1), corpus(20, seed=2)
+    pieces, documents = occurrences([first, second], 100, seed=1)
+    assert documents.max() == 30 + 20 - 1
+    # Document 33 is pair 3 of the second corpus.
+    expected = {*second.source[3].tolist(), *second.target[3].tolist()}
     assert set(pieces[documents == 33]) == expected
 
 

@@ -32,16 +32,20 @@ def batch(pairs, length, seed=0, shortest=1):
     return tokens
 
 
-def test_one_piece_of_one_side_is_masked(vocabulary):
+def test_one_piece_of_one_side_is_masked_and_no_other_piece_changes(vocabulary):
     source = batch(500, 9, 1)
     target = batch(500, 12, 2)
+
     masked_source, masked_target = mask_one_piece(source, target, np.arange(500), 1, 1, vocabulary)
+
     num_masked = np.zeros(500, dtype=int)
     for original, masked in ((source, masked_source), (target, masked_target)):
         has_mask = (masked.tokens == MASK).any(axis=1)
         num_masked += (masked.tokens == MASK).sum(axis=1)
+        # Sentences without a mask are unchanged.
         assert (masked.masked_ids[~has_mask] == PAD).all()
         np.testing.assert_array_equal(masked.tokens[~has_mask], original[~has_mask])
+        # With the masked piece put back, the others are, too.
         restored = masked.tokens.copy()
         restored[has_mask, masked.positions[has_mask, 0]] = masked.masked_ids[has_mask, 0]
         np.testing.assert_array_equal(restored, original)
@@ -51,13 +55,15 @@ def test_one_piece_of_one_side_is_masked(vocabulary):
 def test_sides_and_positions_of_the_masked_piece_are_drawn_evenly(vocabulary):
     tokens = np.full((20_000, 5), 50)
     source, target = mask_one_piece(tokens, tokens, np.arange(20_000), 1, 1, vocabulary)
-    assert abs((source.tokens == MASK).any(axis=1).mean() - 0.5) < 0.02
+    assert abs((source.tokens == MASK).any(axis=1).mean() - 1 / 2) < 0.02
     for side in (source, target):
-        shares = (side.tokens == MASK).mean(axis=0)
-        assert np.abs(shares - 0.1).max() < 0.01
+        shares_of_positions = (side.tokens == MASK).mean(axis=0)
+        # Two sides of five positions.
+        assert np.abs(shares_of_positions - 1 / 10).max() < 0.01
 
 
 def test_punctuation_is_masked_only_in_sentences_of_punctuation(vocabulary):
+    # A sentence with a word, and one without, in turn.
     tokens = np.array([[COMMA, 50, DOT, PAD], [COMMA, DOT, PAD, PAD]] * 200)
     source, target = mask_one_piece(tokens, tokens, np.arange(400), 1, 1, vocabulary)
     masked_ids = np.where(source.masked_ids != PAD, source.masked_ids, target.masked_ids)[:, 0]
@@ -97,26 +103,48 @@ def test_masks_depend_only_on_seed_epoch_and_index(vocabulary, kind):
     assert (mask(rows, seed=2) != expected).any()
 
 
-def test_shares_of_pieces_that_are_masked_replaced_or_unchanged(vocabulary):
+@pytest.fixture
+def masked_text(vocabulary):
+    """4,000 sentences of 20 to 40 pieces: their pieces, and the same with masks."""
     tokens = batch(4000, 40, 3, shortest=20)
-    masked = mask_tokens(tokens, np.arange(4000), 0, 1, 1, vocabulary)
+    return tokens, mask_tokens(tokens, np.arange(4000), 0, 1, 1, vocabulary)
+
+
+def masked_pieces(masked):
+    """The original pieces that are masked, and what the encoder reads in their places."""
     is_masked = masked.masked_ids != PAD
-    assert abs(is_masked.sum() / (tokens != PAD).sum() - 0.15) < 0.003
     rows, _ = np.nonzero(is_masked)
-    positions = masked.positions[is_masked]
-    original = masked.masked_ids[is_masked]
-    read = masked.tokens[rows, positions]
+    return masked.masked_ids[is_masked], masked.tokens[rows, masked.positions[is_masked]]
+
+
+def test_15_percent_of_pieces_are_masked(masked_text):
+    tokens, masked = masked_text
+    share = (masked.masked_ids != PAD).sum() / (tokens != PAD).sum()
+    assert abs(share - 0.15) < 0.003
+
+
+def test_80_percent_of_masked_pieces_are_hidden_and_10_percent_unchanged(masked_text):
+    """The other 10 percent are replaced, as in BERT."""
+    original, read = masked_pieces(masked_text[1])
     assert abs((read == MASK).mean() - 0.8) < 0.01
     assert abs((read == original).mean() - 0.1) < 0.01
-    # The replacements are drawn evenly from all pieces.
+
+
+def test_replacements_are_drawn_evenly_from_all_pieces(masked_text):
+    original, read = masked_pieces(masked_text[1])
     replacements = read[(read != MASK) & (read != original)]
     assert replacements.min() >= FIRST
     assert replacements.max() < MASK
-    shares = np.histogram(replacements, 5, (FIRST, MASK))[0] / len(replacements)
-    assert np.abs(shares - 0.2).max() < 0.05
-    # All other pieces are unchanged.
+    shares_of_fifths = np.histogram(replacements, 5, (FIRST, MASK))[0] / len(replacements)
+    assert np.abs(shares_of_fifths - 1 / 5).max() < 0.05
+
+
+def test_pieces_that_are_not_masked_are_unchanged(masked_text):
+    tokens, masked = masked_text
+    is_masked = masked.masked_ids != PAD
+    rows, _ = np.nonzero(is_masked)
     restored = masked.tokens.copy()
-    restored[rows, positions] = original
+    restored[rows, masked.positions[is_masked]] = masked.masked_ids[is_masked]
     np.testing.assert_array_equal(restored, tokens)
 
 
@@ -136,9 +164,14 @@ def test_pieces_are_dropped_independently_of_masks(vocabulary):
     assert abs((dropped == PAD).sum() / (masked != MASK).sum() - 0.15) < 0.01
 
 
-def test_every_sentence_has_a_masked_piece_and_sides_are_masked_differently(vocabulary):
+def test_every_sentence_has_a_masked_piece(vocabulary):
+    # Even sentences of one piece.
+    masked = mask_tokens(batch(300, 6, 4), np.arange(300), 0, 1, 1, vocabulary)
+    assert (masked.masked_ids != PAD).any(axis=1).all()
+
+
+def test_both_sides_are_masked_differently(vocabulary):
     tokens = batch(300, 6, 4)
     source = mask_tokens(tokens, np.arange(300), 0, 1, 1, vocabulary)
     target = mask_tokens(tokens, np.arange(300), 1, 1, 1, vocabulary)
-    assert (source.masked_ids != PAD).any(axis=1).all()
     assert (source.positions != target.positions).any()

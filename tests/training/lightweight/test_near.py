@@ -101,8 +101,10 @@ def test_products_of_the_widest_embeddings_are_exact_in_float32():
 
 
 def test_both_sides_count_equally_whatever_their_lengths():
+    # The second pair has a side without a direction.
     source = np.array([[2.0, 0.0], [0.0, 0.0]])
     target = np.array([[0.0, 5.0], [0.0, -1.0]])
+    # The directions are added up, and the largest value becomes 127.
     assert whole_numbers(source, target).tolist() == [[127, 127], [0, -127]]
 
 
@@ -114,26 +116,34 @@ def test_equal_embeddings_are_spread_over_cells(value):
     assert sorted(flat(pairs.groups(np.arange(900)))) == list(range(900))
 
 
-def test_batches_have_groups_of_similar_length():
-    rows = embeddings()
-    small = NearPairs(TeacherEmbeddings(rows[:9], None), 9, 10, seed=1)
+@pytest.fixture
+def grouped_data():
+    """A corpus of nine pairs, and one of 1,200 pairs of 40 topics, both in groups of ten."""
+    small = NearPairs(TeacherEmbeddings(embeddings()[:9], None), 9, 10, seed=1)
     corpora = corpus("en-fr", 9), corpus("en-de", NUM_ROWS, seed=1)
-    data = dataset(*corpora, near=[small, near_pairs()])
-    batches = batches_of(data, max_sentences=60)
+    return dataset(*corpora, near=[small, near_pairs()])
+
+
+def test_batches_have_few_topics_and_similar_lengths(grouped_data):
+    batches = batches_of(grouped_data, max_sentences=60)
     assert sorted(flat(batches)) == list(range(9 + NUM_ROWS))
     nums_topics = []
     mean_lengths = []
     for batch in batches:
+        # Batches of the second corpus.
         if min(batch) >= 9:
             nums_topics.append(len({TOPICS[index - 9] for index in batch}))
-            mean_lengths.append(data.lengths[batch].max(axis=1).mean())
+            mean_lengths.append(grouped_data.lengths[batch].max(axis=1).mean())
     # 60 random pairs would have 31 topics.
     assert np.mean(nums_topics) < 12
     assert mean_lengths == sorted(mean_lengths)
-    # They depend only on the epoch.
-    assert batches == batches_of(data, max_sentences=60)
-    data.set_epoch(2)
-    assert batches != batches_of(data, max_sentences=60)
+
+
+def test_batches_of_groups_depend_only_on_the_epoch(grouped_data):
+    first_epoch = batches_of(grouped_data, max_sentences=60)
+    assert batches_of(grouped_data, max_sentences=60) == first_epoch
+    grouped_data.set_epoch(2)
+    assert batches_of(grouped_data, max_sentences=60) != first_epoch
 
 
 def test_of_equal_values_the_first_are_the_largest():
@@ -144,16 +154,28 @@ def test_of_equal_values_the_first_are_the_largest():
         np.testing.assert_array_equal(near.places_of_largest(values, count), expected)
 
 
-@pytest.mark.parametrize(
-    "limits", [{"max_sentences": 60}, {"max_sentences": 60, "max_tokens": 300}]
-)
-def test_groups_change_neither_the_pairs_of_an_epoch_nor_repeat_one_in_a_batch(limits):
+def data_with_repeated_pairs(near, drop_last):
+    """A corpus whose small source is drawn several times in an epoch."""
     text = corpus("en-fr", NUM_ROWS, sources={"large": 1100, "small": 100})
-    options = {"source_temperature": 5.0, "drop_last": "max_tokens" not in limits}
-    plain = dataset(text, **options)
-    grouped = dataset(text, near=[near_pairs()], **options)
+    return dataset(text, near=near, source_temperature=5.0, drop_last=drop_last)
+
+
+@pytest.mark.parametrize(
+    ("limits", "drop_last"),
+    [({"max_sentences": 60}, True), ({"max_sentences": 60, "max_tokens": 300}, False)],
+    ids=["pairs", "tokens"],
+)
+def test_a_batch_of_groups_has_no_pair_twice(limits, drop_last):
+    grouped = data_with_repeated_pairs([near_pairs()], drop_last)
     for batch in batches_of(grouped, **limits):
-        assert len({index % NUM_ROWS for index in batch}) == len(batch)
+        pairs = {index % NUM_ROWS for index in batch}
+        assert len(pairs) == len(batch)
+
+
+@pytest.mark.parametrize("drop_last", [True, False])
+def test_groups_do_not_change_which_pairs_are_drawn(drop_last):
+    grouped = data_with_repeated_pairs([near_pairs()], drop_last)
+    plain = data_with_repeated_pairs((), drop_last)
     assert sorted(grouped.ordered_indices()) == sorted(plain.ordered_indices())
-    # The small source is repeated.
+    # Indices beyond the number of pairs are repetitions.
     assert max(grouped.ordered_indices()) > NUM_ROWS

@@ -63,85 +63,152 @@ def test_each_epoch_reads_the_teacher_of_its_shard(tmp_path):
         assert batch["teacher"][:, 0].tolist() == [start + 5, start + 5]
 
 
-def test_invalid_files_of_embeddings_are_refused(tmp_path):
-    pair = ("en", "fr")
-    english = tmp_path / "train.en-fr.en.npy"
-    french = tmp_path / "train.en-fr.fr.npy"
-    assert read_teacher(tmp_path, "train", pair) is None
-    np.save(french, rows(5, 0))
-    assert read_teacher(tmp_path, "train", pair, 5).width == 3
+PAIR = ("en", "fr")
+
+
+def save_embeddings(folder, language, array):
+    np.save(folder / f"train.en-fr.{language}.npy", array, allow_pickle=True)
+
+
+def test_a_folder_without_embeddings_of_a_pair_has_no_teacher(tmp_path):
+    assert read_teacher(tmp_path, "train", PAIR) is None
+
+
+def test_embeddings_of_one_side_are_enough(tmp_path):
+    save_embeddings(tmp_path, "fr", rows(5, 0))
+    assert read_teacher(tmp_path, "train", PAIR, 5).width == 3
+
+
+def test_embeddings_of_another_number_of_sentences_are_refused(tmp_path):
+    save_embeddings(tmp_path, "fr", rows(5, 0))
     with pytest.raises(InputError, match=r"train.en-fr.fr.npy: 5 .* 6 sentences"):
-        read_teacher(tmp_path, "train", pair, 6)
-    np.save(english, rows(5, 0)[:, :2])
+        read_teacher(tmp_path, "train", PAIR, 6)
+
+
+def test_embeddings_of_two_widths_are_refused(tmp_path):
+    save_embeddings(tmp_path, "fr", rows(5, 0))
+    save_embeddings(tmp_path, "en", rows(5, 0)[:, :2])
     with pytest.raises(InputError, match=r"en.npy.*\(5, 2\).*fr.npy.*\(5, 3\)"):
-        read_teacher(tmp_path, "train", pair)
-    # An array of objects could run code.
-    np.save(english, np.array([{"code": 1}], dtype=object), allow_pickle=True)
-    with pytest.raises(InputError, match=r"train.en-fr.en.npy:? .*npy"):
-        read_teacher(tmp_path, "train", pair)
-    np.save(english, np.arange(5))
-    with pytest.raises(InputError, match=r"train.en-fr.en.npy:? .*int64.*\(5,\)"):
-        read_teacher(tmp_path, "train", pair)
-    english.write_bytes(b"PK\3\4, and no array")
+        read_teacher(tmp_path, "train", PAIR)
+
+
+@pytest.mark.parametrize(
+    ("array", "problem"),
+    [
+        # An array of objects could run code.
+        (np.array([{"code": 1}], dtype=object), "npy"),
+        (np.arange(5), r"int64.*\(5,\)"),
+        (np.zeros((5, 0), dtype=np.float32), r"float32.*\(5, 0\)"),
+    ],
+    ids=["objects", "numbers", "no columns"],
+)
+def test_arrays_that_are_no_embeddings_are_refused(tmp_path, array, problem):
+    save_embeddings(tmp_path, "en", array)
+    with pytest.raises(InputError, match=rf"train.en-fr.en.npy:? .*{problem}"):
+        read_teacher(tmp_path, "train", PAIR)
+
+
+def test_a_file_of_embeddings_that_is_no_array_is_refused(tmp_path):
+    (tmp_path / "train.en-fr.en.npy").write_bytes(b"PK\3\4, and no array")
     with pytest.raises(InputError, match=r"train.en-fr.en.npy"):
-        read_teacher(tmp_path, "train", pair)
-    np.save(english, np.zeros((5, 0), dtype=np.float32))
-    french.unlink()
-    with pytest.raises(InputError, match=r"float32.*\(5, 0\)"):
-        read_teacher(tmp_path, "train", pair)
+        read_teacher(tmp_path, "train", PAIR)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, -1e6 - 1, 70_000])
 def test_the_row_and_column_of_a_value_that_no_embedding_has_are_named(
-    tmp_path, monkeypatch, dtype
+    tmp_path, monkeypatch, dtype, value
 ):
+    """Values must be finite, and at most as large as float16 allows."""
+    # Two rows of three values are checked at once, so that the row is not in the first block.
     monkeypatch.setattr("fairseq_lxsr.training.lightweight.parts.teacher.VALUES_AT_ONCE", 8)
-    for value in (np.nan, np.inf, -np.inf, -1e6 - 1, 70_000):
-        embeddings = rows(7, 0).astype(dtype)
-        with np.errstate(over="ignore"):
-            embeddings[5, 1] = value
-        np.save(tmp_path / "train.en-fr.en.npy", embeddings)
-        message = r"train.en-fr.en.npy.* (nan|inf|-inf|-1e\+06|70000)\b.*row 6\b.*\b2\b"
-        with pytest.raises(InputError, match=message):
-            read_teacher(tmp_path, "train", ("en", "fr"))
+    embeddings = rows(7, 0).astype(dtype)
+    # The last two overflow to infinity in float16.
+    with np.errstate(over="ignore"):
+        embeddings[5, 1] = value
+    np.save(tmp_path / "train.en-fr.en.npy", embeddings)
+    # Rows and columns are counted from one.
+    message = r"train.en-fr.en.npy.* (nan|inf|-inf|-1e\+06|70000)\b.*row 6\b.*\b2\b"
+    with pytest.raises(InputError, match=message):
+        read_teacher(tmp_path, "train", ("en", "fr"))
 
 
-def test_a_folder_of_embeddings_for_two_shards_with_the_same_pair_is_refused(tmp_path):
-    """The shards would use the rows of each other."""
-    shards = {}
+@pytest.fixture
+def shards(tmp_path):
+    """Three shards by their names; the first two have the same language pair."""
+    folders = {}
     for name, pair in (("a", "en-fr"), ("b", "fr-en"), ("c", "en-de")):
-        shards[name] = tmp_path / name
-        shards[name].mkdir()
-        (shards[name] / f"train.{pair}.en.idx").touch()
-    t = tmp_path / "t"
-    u = tmp_path / "u"
-    t.mkdir()
-    u.mkdir()
-    pairs = [("en", "fr"), ("en", "de")]
-    for folders, names in (([t], "a"), ([t], "ac"), ([t], "aa"), ([t, u], "ab"), ([t, t], "bc")):
-        option = ":".join(str(folder) for folder in folders)
-        data = [shards[name] for name in names]
-        assert teacher.embedding_folders("--option", option, data, pairs) == folders
-    # Shards a and b have the same pair, unless it is not used.
-    data = [shards["a"], shards["b"]]
-    assert teacher.embedding_folders("--option", str(t), data, [("en", "de")]) == [t]
-    message = r"--option.*/t\b.*/a\b.*/b\b.* fr-en\b"
-    with pytest.raises(InputError, match=message):
-        teacher.embedding_folders("--option", str(t), data, pairs)
-    data = [shards["a"], shards["c"], shards["b"]]
-    with pytest.raises(InputError, match=message):
-        teacher.embedding_folders("--option", f"{t}:{u}:{t}", data, pairs)
+        folders[name] = tmp_path / name
+        folders[name].mkdir()
+        (folders[name] / f"train.{pair}.en.idx").touch()
+    return folders
+
+
+@pytest.fixture
+def teachers(tmp_path):
+    """Two folders for embeddings of a teacher, t and u."""
+    for name in "tu":
+        (tmp_path / name).mkdir()
+    return {name: tmp_path / name for name in "tu"}
+
+
+BOTH_PAIRS = [("en", "fr"), ("en", "de")]
+
+
+def embedding_folders(teachers, names, shards, shard_names, pairs=BOTH_PAIRS):
+    """The folders of an option whose value has these teachers, for these shards in their order."""
+    option = ":".join(str(teachers[name]) for name in names)
+    data = [shards[name] for name in shard_names]
+    return teacher.embedding_folders("--option", option, data, pairs)
+
+
+@pytest.mark.parametrize(
+    ("names", "shard_names"),
+    [
+        ("t", "a"),
+        # One folder for two pairs, or for the same shard twice.
+        ("t", "ac"),
+        ("t", "aa"),
+        # A folder for each shard, which may be the same if the pairs differ.
+        ("tu", "ab"),
+        ("tt", "bc"),
+    ],
+)
+def test_a_folder_of_embeddings_may_serve_shards_with_different_pairs(
+    shards, teachers, names, shard_names
+):
+    folders = embedding_folders(teachers, names, shards, shard_names)
+    assert folders == [teachers[name] for name in names]
+
+
+@pytest.mark.parametrize(("names", "shard_names"), [("t", "ab"), ("tut", "acb")])
+def test_a_folder_of_embeddings_for_two_shards_with_the_same_pair_is_refused(
+    shards, teachers, names, shard_names
+):
+    """The shards would use the rows of each other."""
+    with pytest.raises(InputError, match=r"--option.*/t\b.*/a\b.*/b\b.* fr-en\b"):
+        embedding_folders(teachers, names, shards, shard_names)
+
+
+def test_two_shards_may_have_the_same_pair_if_it_is_not_used(shards, teachers):
+    folders = embedding_folders(teachers, "t", shards, "ab", pairs=[("en", "de")])
+    assert folders == [teachers["t"]]
 
 
 def test_half_of_the_pieces_are_dropped_but_neither_masks_nor_all_of_a_sentence():
+    # 198 sentences of seven pieces; the first has a single piece, the second begins with a mask.
     tokens = np.random.default_rng(0).integers(4, MASK, (200, 9))
     tokens[:, 7:] = PAD
     tokens[0, :] = [5, *[PAD] * 8]
     tokens[1, 0] = MASK
+
+    # Side 0, seed 1 and epoch 1.
     dropped = drop_pieces(tokens, np.arange(200), 0, 1, 1, 0.5, VOCABULARY)
+
+    # A piece that is dropped becomes padding.
     assert ((dropped == tokens) | (dropped == PAD)).all()
-    assert (dropped != PAD).any(axis=1).all()
     assert 0.45 < (dropped[2:, :7] == PAD).mean() < 0.55
+    assert (dropped != PAD).any(axis=1).all()
     assert dropped[1, 0] == MASK
 
 
@@ -206,23 +273,44 @@ def test_the_loss_contrast_needs_the_width_of_the_teacher(tmp_path):
         term.heads(SimpleNamespace(output_dim=4))
 
 
-def test_embeddings_of_all_pairs_must_be_in_the_space_of_one_teacher(tmp_path):
-    pairs = [("en", "fr"), ("en", "de")]
-    french = tmp_path / "train.en-fr.en.npy.json"
-    german = tmp_path / "train.en-de.en.npy.json"
-    np.save(tmp_path / "train.en-fr.en.npy", rows(3, 0))
-    np.save(tmp_path / "train.en-de.en.npy", rows(3, 0))
-    assert one_teacher([tmp_path], pairs) is None
-    french.write_text('{"model": "abc"}')
-    german.write_text('{"model": "abc"}')
-    assert one_teacher([tmp_path], pairs) == "abc"
-    german.write_text('{"model": "def"}')
+@pytest.fixture
+def embeddings_of_two_pairs(tmp_path):
+    """A function that writes the descriptions of the embeddings of both pairs."""
+    for pair in ("en-fr", "en-de"):
+        np.save(tmp_path / f"train.{pair}.en.npy", rows(3, 0))
+
+    def describe(of_french, of_german):
+        (tmp_path / "train.en-fr.en.npy.json").write_text(of_french)
+        (tmp_path / "train.en-de.en.npy.json").write_text(of_german)
+
+    return describe
+
+
+@pytest.mark.usefixtures("embeddings_of_two_pairs")
+def test_the_teacher_of_embeddings_without_descriptions_is_unknown(tmp_path):
+    assert one_teacher([tmp_path], BOTH_PAIRS) is None
+
+
+def test_embeddings_of_both_pairs_may_be_of_one_teacher(tmp_path, embeddings_of_two_pairs):
+    embeddings_of_two_pairs('{"model": "abc"}', '{"model": "abc"}')
+    assert one_teacher([tmp_path], BOTH_PAIRS) == "abc"
+
+
+def test_embeddings_of_two_teachers_are_refused(tmp_path, embeddings_of_two_pairs):
+    embeddings_of_two_pairs('{"model": "abc"}', '{"model": "def"}')
     with pytest.raises(InputError, match="abc, def"):
-        one_teacher([tmp_path], pairs)
-    # The models may be a teacher and its student, or two students.
-    french.write_text('{"model": "abc", "space": "abc"}')
-    german.write_text('{"model": "def", "space": "abc"}')
-    assert one_teacher([tmp_path], pairs) == "abc"
-    german.write_text("[1]")
+        one_teacher([tmp_path], BOTH_PAIRS)
+
+
+def test_embeddings_may_be_of_two_models_in_the_space_of_one_teacher(
+    tmp_path, embeddings_of_two_pairs
+):
+    """Such as a teacher and its student, or two students."""
+    embeddings_of_two_pairs('{"model": "abc", "space": "abc"}', '{"model": "def", "space": "abc"}')
+    assert one_teacher([tmp_path], BOTH_PAIRS) == "abc"
+
+
+def test_an_invalid_description_of_embeddings_is_refused(tmp_path, embeddings_of_two_pairs):
+    embeddings_of_two_pairs('{"model": "abc"}', "[1]")
     with pytest.raises(InputError, match=r"train.en-de.en.npy.json: .*embed the text again"):
-        one_teacher([tmp_path], pairs)
+        one_teacher([tmp_path], BOTH_PAIRS)
