@@ -34,8 +34,8 @@ LETTERS = [letter for letter in ALL_CHARACTERS if unicodedata.category(letter) !
         # These capitals have no lower case in Unicode; that of their plain letters is taken.
         pytest.param("ℕ №5 ℃ ™ 🄰 ㎅ ᴬ", "n no5 °c tm a kb a", id="symbols"),
         pytest.param("𝓗𝓮𝓵𝓵𝓸 𝐀", "h𝓮𝓵𝓵𝓸 a", id="mathematical letters"),
-        # These are signs too, and Unicode has a lower case for them. The euro has no case.
-        pytest.param("Å K Ω Ｆ Ⅳ €", "å k ω ｆ ⅳ €", id="signs with a lower case"),
+        # Unicode has a lower case for full-width letters and Roman numerals. The euro has no case.
+        pytest.param("Å K Ω Ｆ Ⅳ €", "å k ω ｆ ⅳ €", id="other signs"),
     ],
 )
 def test_lower_case_of_many_scripts(text, expected):
