@@ -188,7 +188,7 @@ def test_wrong_options_of_subwords_are_named(tmp_path, content, message):
     check_is_refused(tmp_path, content, message)
 
 
-# The filter of lengths wants 3 to 100 words by default.
+# The filter of lengths wants 3 to 60 words by default.
 @pytest.mark.parametrize(
     ("content", "message"),
     [
