@@ -21,9 +21,11 @@ def test_empty_lines_separate_documents(tmp_path):
     (tmp_path / "a.txt").write_text(STORY)
     with gzip.open(tmp_path / "b.txt.gz", "wt") as stream:
         stream.write("\nAnother.\n")
-    expected = [["One dog.", "Two dogs."], ["A cat sees the dog."], ["The end.", "No more."]]
-    assert list(iter_documents(tmp_path / "a.txt", "en")) == expected
-    assert list(iter_documents(tmp_path, "en")) == [*expected, ["Another."]]
+    documents = [["One dog.", "Two dogs."], ["A cat sees the dog."], ["The end.", "No more."]]
+
+    assert list(iter_documents(tmp_path / "a.txt", "en")) == documents
+    # All files of a folder, also compressed ones.
+    assert list(iter_documents(tmp_path, "en")) == [*documents, ["Another."]]
 
 
 @pytest.mark.parametrize(
@@ -44,13 +46,28 @@ def test_text_may_begin_with_a_brace(tmp_path, first):
     assert list(iter_documents(tmp_path / "a.txt", "en")) == [[first, "Bye."], ["Second."]]
 
 
-@pytest.mark.parametrize("language", ["en", "eng", "en_US", "zh-Hans-CN", "no_such_language"])
-def test_sentences_are_split_whatever_the_spelling_of_the_code(tmp_path, language):
+TEXT_WITH_ABBREVIATION = "Dr. Smith has one. It is new."
+
+
+@pytest.mark.parametrize("language", ["en", "eng", "en_US"])
+def test_abbreviations_do_not_end_sentences_whatever_the_spelling_of_the_code(tmp_path, language):
     pytest.importorskip("sentencex")
-    (tmp_path / "wiki").write_text(json.dumps({"text": "Dr. Smith has one. It is new."}) + "\n")
+    (tmp_path / "wiki").write_text(json.dumps({"text": TEXT_WITH_ABBREVIATION}) + "\n")
+
     (document,) = iter_documents(tmp_path / "wiki", language)
-    assert "".join(document).replace(" ", "") == "Dr.Smithhasone.Itisnew."
-    assert document[0] == "Dr. Smith has one." or not language.startswith("en")
+
+    assert document == ["Dr. Smith has one.", "It is new."]
+
+
+@pytest.mark.parametrize("language", ["zh-Hans-CN", "no_such_language"])
+def test_text_is_split_without_loss_in_languages_with_other_or_no_rules(tmp_path, language):
+    pytest.importorskip("sentencex")
+    (tmp_path / "wiki").write_text(json.dumps({"text": TEXT_WITH_ABBREVIATION}) + "\n")
+
+    (document,) = iter_documents(tmp_path / "wiki", language)
+
+    without_blanks = "".join(document).replace(" ", "")
+    assert without_blanks == TEXT_WITH_ABBREVIATION.replace(" ", "")
 
 
 def test_documents_in_a_pipe_are_refused(tmp_path):
@@ -59,7 +76,7 @@ def test_documents_in_a_pipe_are_refused(tmp_path):
         make_documents(tmp_path / "work", {"en": tmp_path / "pipe"}, 1, 1)
 
 
-def test_the_files_of_wikiextractor_are_read(tmp_path):
+def test_each_page_of_wikiextractor_with_text_is_a_document_of_sentences(tmp_path):
     pytest.importorskip("sentencex")
     folder = tmp_path / "AA"
     folder.mkdir()
@@ -69,48 +86,94 @@ def test_the_files_of_wikiextractor_are_read(tmp_path):
         {"id": "3", "title": "Cat", "text": "Cats do not."},
     ]
     (folder / "wiki_00").write_text("".join(json.dumps(page) + "\n" for page in pages))
+
     assert list(iter_documents(tmp_path, "en")) == [
         ["Dogs bark.", "Dr. Smith has one.", "Section.", "It is new."],
         ["Cats do not."],
     ]
-    for line in ('{"title": "Dog"}', '{"text": null}'):
-        (folder / "wiki_00").write_text(f"{line}\n")
-        with pytest.raises(InputError, match=r"wiki_00, line 1: .*WikiExtractor"):
-            list(iter_documents(tmp_path, "en"))
-    (folder / "wiki_00").write_text('{"text": "A dog \\ud83d runs."}\n')
-    assert next(iter_documents(folder / "wiki_00", "en")) == ["A dog ? runs."]
 
 
-def test_missing_empty_and_too_small_files_are_refused(tmp_path):
+@pytest.mark.parametrize("line", ['{"title": "Dog"}', '{"text": null}'], ids=["no text", "null"])
+def test_a_line_of_wikiextractor_without_a_text_is_named(tmp_path, line):
+    pytest.importorskip("sentencex")
+    (tmp_path / "wiki_00").write_text(f"{line}\n")
+
+    with pytest.raises(InputError, match=r"wiki_00, line 1: .*WikiExtractor"):
+        list(iter_documents(tmp_path, "en"))
+
+
+def test_lone_surrogates_of_wikiextractor_are_question_marks(tmp_path):
+    pytest.importorskip("sentencex")
+    (tmp_path / "wiki_00").write_text('{"text": "A dog \\ud83d runs."}\n')
+
+    assert list(iter_documents(tmp_path / "wiki_00", "en")) == [["A dog ? runs."]]
+
+
+def test_a_missing_file_is_named_with_its_language(tmp_path):
     with pytest.raises(InputError, match=r"none\.txt: .*\ben\b"):
         list(iter_documents(tmp_path / "none.txt", "en"))
+
+
+def test_an_empty_file_is_refused(tmp_path):
     (tmp_path / "empty.txt").write_text("")
+
     with pytest.raises(InputError, match=r"empty\.txt: "):
         list(iter_documents(tmp_path / "empty.txt", "en"))
+
+
+def test_a_file_of_one_document_is_refused_if_one_is_held_out(tmp_path):
     (tmp_path / "one.txt").write_text("One.\n")
+
+    # It has 1 document, of which 1 would be held out.
     with pytest.raises(InputError, match=r"one\.txt: .*1 .*1 "):
-        make_documents(tmp_path / "work", {"en": tmp_path / "one.txt"}, 1, 1)
+        make_documents(tmp_path / "work", {"en": tmp_path / "one.txt"}, valid_documents=1, seed=1)
+
     assert not (tmp_path / "work").exists()
 
 
-def test_lines_and_documents_that_would_fill_the_memory_are_refused(tmp_path):
-    path = tmp_path / "x.txt"
-    word = "x" * 2_000_000
-    for text in (f"one\n\n{word}\n", json.dumps({"text": word}) + "\n"):
-        path.write_text(text)
-        message = r"x\.txt: .*'xxxxxxxxxxxxxxxxxxxx'.* 1,048,576"
-        with pytest.raises(InputError, match=message):
-            list(iter_documents(path, "en"))
-    path.write_text("a sentence\n" * 30)
+TWO_MEGABYTE_WORD = "x" * 2_000_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(f"one\n\n{TWO_MEGABYTE_WORD}\n", id="text"),
+        pytest.param(json.dumps({"text": TWO_MEGABYTE_WORD}) + "\n", id="WikiExtractor"),
+    ],
+)
+def test_a_line_over_1_mib_is_named_by_its_beginning(tmp_path, text):
+    (tmp_path / "x.txt").write_text(text)
+
+    # 1,048,576 is 1 MiB.
+    message = r"x\.txt: .*'xxxxxxxxxxxxxxxxxxxx'.* 1,048,576"
+    with pytest.raises(InputError, match=message):
+        list(iter_documents(tmp_path / "x.txt", "en"))
+
+
+TEN_CHARACTERS = "a sentence"
+
+
+def test_the_line_with_which_a_document_becomes_too_long_is_named(tmp_path):
+    (tmp_path / "x.txt").write_text(f"{TEN_CHARACTERS}\n" * 30)
+
     with pytest.raises(InputError, match=r"x\.txt, line 11: .* 100 "):
-        list(iter_documents(path, "en", max_characters=100))
-    path.write_text("a sentence\n\n" * 30)
-    assert len(list(iter_documents(path, "en", max_characters=100))) == 30
+        list(iter_documents(tmp_path / "x.txt", "en", max_characters=100))
+
+
+def test_a_text_may_be_longer_than_a_document(tmp_path):
+    (tmp_path / "x.txt").write_text(f"{TEN_CHARACTERS}\n\n" * 30)
+
+    documents = list(iter_documents(tmp_path / "x.txt", "en", max_characters=100))
+
+    assert len(documents) == 30
 
 
 @pytest.fixture
 def prepared(tmp_path):
-    """Documents of numbered sentences in two languages, through all stages."""
+    """A folder with documents, subwords and data; the texts by language; a report of the documents.
+
+    The 30 documents of each language have 1, 2, 3 or 4 numbered sentences; five are held out.
+    """
     sources = {}
     for language, word in (("en", "dog"), ("zh", "犬")):
         sources[language] = tmp_path / f"{language}.txt"
@@ -129,17 +192,21 @@ def prepared(tmp_path):
     return tmp_path, sources, report
 
 
-def test_whole_documents_are_held_out(prepared):
+def test_whole_documents_are_held_out_and_counted(prepared):
     folder, sources, report = prepared
     for language, source in sources.items():
         documents = []
         for split, count in (("train", 25), ("valid", 5)):
             lines = (folder / "documents" / f"{split}.{language}").read_text().splitlines()
             starts = np.load(folder / "documents" / f"starts.{split}.{language}.npy")
-            assert (starts[0], starts[-1], len(starts) - 1) == (0, len(lines), count)
+            # The lines at which documents start, and the number of all lines.
+            assert starts[0] == 0
+            assert starts[-1] == len(lines)
+            assert len(starts) - 1 == count
             assert report[language][f"{split} documents"] == count
             for start, end in itertools.pairwise(starts):
                 documents.append(lines[start:end])
+        # No document is lost or cut.
         assert sorted(documents) == sorted(iter_documents(source, language))
 
 
@@ -148,14 +215,15 @@ def test_binarised_sentences_are_the_encoded_lines_of_the_text(prepared):
     data = folder / "data"
     symbols = read_dictionary(data / "dict.txt")
     options = TextOptions.load(data / "text.json")
-    assert options.split_han
     tokenizer = Tokenizer(data / "sentencepiece.model", options, symbols)
     for language in sources:
         sentences = data_utils.load_indexed_dataset(str(data / f"train.{language}"), None)
         lines = (folder / "documents" / f"train.{language}").read_text().splitlines()
         assert len(sentences) == len(lines)
-        for number in (0, 7, len(lines) - 1):
-            assert sentences[number][:-1].tolist() == tokenizer.encode([lines[number]])[0].tolist()
+        for sentence, line in zip(sentences, lines, strict=True):
+            *ids, _end_of_sentence = sentence.tolist()
+            [expected_ids] = tokenizer.encode([line])
+            assert ids == expected_ids.tolist()
         starts = np.load(data / f"train.{language}.documents.npy")
         assert starts[-1] == len(lines)
 
@@ -179,27 +247,67 @@ def test_each_document_is_whole_in_one_shard(prepared):
         assert max(sizes) - min(sizes) <= 4
         has_validation = [(shard / f"valid.{language}.idx").exists() for shard in shards]
         assert has_validation == [True, False, False]
+
+
+def test_more_shards_than_training_documents_are_refused(prepared):
+    folder, sources, _ = prepared
+    stages = folder / "documents", list(sources), folder / "subwords"
+
     with pytest.raises(InputError, match=r"train\.\w+: 25 .* 26 "):
         binarise_documents(folder / "shards", *stages, workers=1, shards=26)
 
 
-def test_a_stage_is_kept_while_its_input_is_unchanged(prepared, capsys):
+def test_documents_are_kept_if_their_texts_and_options_are_unchanged(prepared, capsys):
     folder, sources, _ = prepared
+    capsys.readouterr()
+
     make_documents(folder / "documents", sources, 5, seed=1)
+
     assert "unchanged, kept" in capsys.readouterr().out
-    for changed in ({"en": sources["zh"], "zh": sources["en"]}, sources):
-        make_documents(folder / "documents", changed, 4, seed=1)
-        assert "unchanged, kept" not in capsys.readouterr().out
+
+
+def test_documents_are_made_again_if_the_texts_are_exchanged(prepared, capsys):
+    folder, sources, _ = prepared
+    exchanged = {"en": sources["zh"], "zh": sources["en"]}
+    capsys.readouterr()
+
+    make_documents(folder / "documents", exchanged, 5, seed=1)
+
+    assert "unchanged, kept" not in capsys.readouterr().out
+
+
+def test_documents_are_made_again_if_another_number_is_held_out(prepared, capsys):
+    folder, sources, _ = prepared
+    capsys.readouterr()
+
+    make_documents(folder / "documents", sources, 4, seed=1)
+
+    assert "unchanged, kept" not in capsys.readouterr().out
+
+
+def test_data_are_made_again_if_the_starts_of_documents_have_changed(prepared):
+    folder, sources, _ = prepared
     starts = folder / "documents" / "starts.train.en.npy"
     changed = np.load(starts)
     changed[1:-1] = np.arange(1, len(changed) - 1)
     np.save(starts, changed)
+
     binarise_documents(
         folder / "data", folder / "documents", list(sources), folder / "subwords", workers=1
     )
+
     np.testing.assert_array_equal(np.load(folder / "data" / "train.en.documents.npy"), changed)
 
 
-def test_chinese_characters_are_separated_if_asked():
+def test_the_data_of_documents_have_the_text_options_of_their_subwords(prepared):
+    folder, _, _ = prepared
+
+    assert TextOptions.load(folder / "data" / "text.json").split_han
+
+
+def test_chinese_characters_are_separated_with_the_option():
     assert normalise("高俅Ab，㐀c", TextOptions(split_han=True)) == "高 俅 Ab， 㐀 c"
+
+
+def test_chinese_characters_are_not_separated_without_the_option():
     assert normalise("高俅", TextOptions()) == "高俅"

@@ -11,8 +11,17 @@ from fairseq_lxsr.preparation import short_pairs
 from fairseq_lxsr.text.data_folder import read_sources
 
 
+# By source word: the number of the linked target word, or -1.
 def test_two_words_are_linked_if_each_is_nearest_to_the_other():
-    cosines = np.array([[0.9, 0.1, 0.2], [0.6, 0.1, 0.7], [0.1, 0.2, 0.1]])
+    cosines = np.array(
+        [
+            [0.9, 0.1, 0.2],
+            [0.6, 0.1, 0.7],
+            # This word and the second one are nearest to each other, but not near enough.
+            [0.1, 0.2, 0.1],
+        ]
+    )
+
     assert short_pairs.link(cosines) == [0, 2, -1]
 
 
@@ -33,7 +42,9 @@ def test_marks_belong_to_their_letters(text, words):
 
 
 def test_repeated_words_are_linked_in_order():
+    # The first and the last word are the same, on both sides.
     cosines = np.array([[0.9, 0.0, 0.9], [0.0, 0.9, 0.0], [0.9, 0.0, 0.9]])
+
     assert short_pairs.link(cosines) == [0, 1, 2]
 
 

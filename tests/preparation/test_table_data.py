@@ -71,22 +71,33 @@ URL = "https://a.example/0"
         ),
     ],
 )
-def test_the_pairs_of_a_table_are_the_corpus(tmp_path, name, rows, options, dropped):
+def test_the_pairs_of_a_table_are_the_corpus_and_other_rows_are_counted(
+    tmp_path, name, rows, options, dropped
+):
     prepare(tmp_path, name, rows, *options)
+
     assert read_corpus(tmp_path) == (sorted(PAIRS), dropped)
 
 
 def test_a_corpus_is_made_again_if_other_columns_are_chosen(tmp_path):
     rows = [(english, french, french.upper()) for english, french in PAIRS]
     prepare(tmp_path, "x.tsv", rows)
-    result = prepare(tmp_path, "x.tsv", rows, "--columns", "1,3")
+
+    prepare(tmp_path, "x.tsv", rows, "--columns", "1,3")
+
     pairs, _ = read_corpus(tmp_path)
-    assert pairs == sorted((english, upper) for english, _, upper in rows), result.stdout
+    assert pairs == sorted((english, upper) for english, _, upper in rows)
 
 
-def test_columns_that_do_not_fit_the_file_are_refused(tmp_path):
-    for columns, message in (("1", "columns '1'"), ("en,de", "--columns 'en'")):
-        result = prepare(tmp_path, "x.tsv", PAIRS, "--columns", columns, check=False)
-        refused(result, message)
-    result = prepare(tmp_path, "x.tmx", PAIRS, "--columns", "1,2", check=False)
-    refused(result, "columns 1,2")
+@pytest.mark.parametrize(
+    ("name", "columns", "message"),
+    [
+        pytest.param("x.tsv", "1", "columns '1'", id="one column"),
+        pytest.param("x.tsv", "en,de", "--columns 'en'", id="names without a header"),
+        pytest.param("x.tmx", "1,2", "columns 1,2", id="file that is no table"),
+    ],
+)
+def test_columns_that_do_not_fit_the_file_are_refused(tmp_path, name, columns, message):
+    result = prepare(tmp_path, name, PAIRS, "--columns", columns, check=False)
+
+    refused(result, message)

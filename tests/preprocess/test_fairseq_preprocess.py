@@ -8,7 +8,8 @@ from conftest import ROOT, export, load_script, lxsr_here, main_here, refused, r
 
 from fairseq_lxsr import SentenceEncoder
 
-SHORT = {"max_update": "1", "lr_scheduler": "fixed", "warmup_updates": None}
+# Training options for one update.
+ONE_UPDATE = {"max_update": "1", "lr_scheduler": "fixed", "warmup_updates": None}
 SPLITS = ("train", "valid")
 pytestmark = pytest.mark.usefixtures("python_is_a_fork")
 
@@ -20,7 +21,11 @@ def script():
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
-    """Text of en-fr, and the same text named en-xx."""
+    """Files of 250 training pairs and 50 validation pairs.
+
+    The files are train.en, train.fr and so on, and train.en-fr.en and so on. The files of en-xx are
+    copies of those of en-fr, as a second pair of languages.
+    """
     folder = tmp_path_factory.mktemp("text")
     pairs = toy.sentences(300)
     for split, part in (("train", pairs[:250]), ("valid", pairs[250:])):
@@ -41,7 +46,7 @@ def model(text):
 
 def train_and_export(data, folder, *options):
     """The encoder of a training of one update, and the log."""
-    result = train_here(data, folder / "save", *options, **SHORT)
+    result = train_here(data, folder / "save", *options, **ONE_UPDATE)
     assert result.returncode == 0, result.stderr
     export(folder / "save" / "checkpoint_last.pt", folder / "model")
     return SentenceEncoder.from_pretrained(folder / "model", "cpu"), result.stdout
@@ -50,7 +55,8 @@ def train_and_export(data, folder, *options):
 def read_ids(path):
     """The ids of each sentence in a .bin of fairseq-preprocess, without the end of the sentence."""
     ids = np.fromfile(path, np.uint16)
-    ends = np.flatnonzero(ids == 2)
+    end_of_sentence = 2
+    ends = np.flatnonzero(ids == end_of_sentence)
     sentences = []
     start = 0
     for end in ends:
@@ -59,14 +65,14 @@ def read_ids(path):
     return sentences
 
 
-def assert_reads_as_trained(encoder, text, data, name="valid.en-fr.en"):
-    """Check that the encoder gives the lines of a text the ids that the training has had."""
+def assert_has_ids_of_training_data(encoder, text, data, name="valid.en-fr.en"):
+    """Check that the encoder gives the lines of a text the ids that they have in the data."""
     lines = text.read_text(encoding="utf-8").splitlines()
     ids = [sentence.tolist() for sentence in encoder.tokenizer.encode(lines)]
     assert ids == read_ids(data / f"{name}.bin")
 
 
-def preprocess(text, data):
+def run_fairseq_preprocess(text, data):
     """Run fairseq-preprocess itself on text/train and text/valid."""
     options = ["--source-lang", "en", "--target-lang", "fr", "--joined-dictionary"]
     for split in SPLITS:
@@ -86,30 +92,68 @@ def write_pieces(text, folder, split_line):
     return folder
 
 
-def test_a_model_of_words_reads_words(text, tmp_path):
-    data = preprocess(text, tmp_path / "data")
-    encoder, log = train_and_export(data, tmp_path)
+@pytest.fixture(scope="module")
+def words_data(text, tmp_path_factory):
+    """Data that fairseq-preprocess splits at spaces."""
+    return run_fairseq_preprocess(text, tmp_path_factory.mktemp("words") / "data")
+
+
+@pytest.fixture(scope="module")
+def words_training(words_data, tmp_path_factory):
+    """The folder of a training on words, its encoder, and its log."""
+    folder = tmp_path_factory.mktemp("training")
+    encoder, log = train_and_export(words_data, folder)
+    return folder, encoder, log
+
+
+def test_a_model_of_words_gives_text_the_ids_of_its_training_data(words_training, words_data, text):
+    _, encoder, log = words_training
+
     assert "text in upper and lower case" in log
-    assert_reads_as_trained(encoder, text / "valid.en", data)
-    known_id = encoder.tokenizer.encode(["One"])[0][0]
-    unknown = encoder.tokenizer.unknown
-    # As in fairseq, all unknown words have one id, and the mark of SentencePiece is an ordinary
-    # letter.
-    for line in ("xx yy One", "xx\u3000yy One", "▁One ▁ One"):
-        assert encoder.tokenizer.encode([line])[0].tolist() == [unknown, unknown, known_id]
-    command = ("export", "onnx", "--model", tmp_path / "model", "--output", tmp_path / "o")
+    assert_has_ids_of_training_data(encoder, text / "valid.en", words_data)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param("xx yy One", id="unknown words"),
+        pytest.param("xx\u3000yy One", id="ideographic space"),
+        # It begins words for SentencePiece, and is an ordinary letter here.
+        pytest.param("▁One ▁ One", id="mark of SentencePiece"),
+    ],
+)
+def test_all_unknown_words_of_a_model_of_words_have_one_id_as_in_fairseq(words_training, line):
+    _, encoder, _ = words_training
+    tokenizer = encoder.tokenizer
+    [[id_of_one]] = tokenizer.encode(["One"])
+
+    [ids] = tokenizer.encode([line])
+
+    # Only the last of the three words is known.
+    assert ids.tolist() == [tokenizer.unknown, tokenizer.unknown, id_of_one]
+
+
+def test_a_model_of_words_cannot_be_exported_to_onnx(words_training, tmp_path):
+    """That export reads BPE only."""
+    folder, _, _ = words_training
+    command = ("export", "onnx", "--model", folder / "model", "--output", tmp_path / "onnx")
+
     refused(lxsr_here(*command, check=False), "BPE")
 
 
-def test_lower_case_is_recognised_by_the_dictionary(text, tmp_path):
-    pieces = write_pieces(text, tmp_path / "lower", str.lower)
-    data = preprocess(pieces, tmp_path / "data")
+def test_text_is_lowercased_if_the_dictionary_has_no_capitals(text, tmp_path):
+    lowercased_text = write_pieces(text, tmp_path / "lower", str.lower)
+    data = run_fairseq_preprocess(lowercased_text, tmp_path / "data")
+
     encoder, log = train_and_export(data, tmp_path)
+
     assert "lowercased text" in log
-    assert_reads_as_trained(encoder, text / "valid.en", data)
+    # The text with capitals.
+    assert_has_ids_of_training_data(encoder, text / "valid.en", data)
 
 
 def split_like_subword_nmt(line):
+    """Split long words after two letters, with the mark of subword-nmt: `house` is `ho@@ use`."""
     pieces = []
     for word in line.split():
         if len(word) > 3:
@@ -119,11 +163,14 @@ def split_like_subword_nmt(line):
     return " ".join(pieces)
 
 
-def test_pieces_of_subword_nmt_are_read_as_words(text, tmp_path):
+def test_text_split_by_subword_nmt_is_read_as_words(text, tmp_path):
     pieces = write_pieces(text, tmp_path / "pieces", split_like_subword_nmt)
-    data = preprocess(pieces, tmp_path / "data")
+    data = run_fairseq_preprocess(pieces, tmp_path / "data")
+
     encoder, _ = train_and_export(data, tmp_path)
-    assert_reads_as_trained(encoder, pieces / "valid.en", data)
+
+    # The encoder gets text that is split already.
+    assert_has_ids_of_training_data(encoder, pieces / "valid.en", data)
 
 
 @pytest.fixture(scope="module")
@@ -135,106 +182,196 @@ def sentencepiece_data(text, model, tmp_path_factory):
     def split_line(line):
         return " ".join(processor.EncodeAsPieces(line))
 
-    return preprocess(write_pieces(text, folder / "pieces", split_line), folder / "data")
+    return run_fairseq_preprocess(
+        write_pieces(text, folder / "pieces", split_line), folder / "data"
+    )
+
+
+def test_a_training_without_the_sentencepiece_model_says_which_option_names_it(
+    sentencepiece_data, tmp_path
+):
+    result = train_here(sentencepiece_data, tmp_path, **ONE_UPDATE)
+
+    assert f"{sentencepiece_data}: " in result.stdout
+    assert "--sentencepiece-model" in result.stdout
 
 
 def test_a_training_without_the_sentencepiece_model_cannot_be_exported(
     sentencepiece_data, tmp_path
 ):
-    result = train_here(sentencepiece_data, tmp_path / "save", **SHORT)
-    assert f"{sentencepiece_data}: " in result.stdout
-    assert "--sentencepiece-model" in result.stdout
-    checkpoint = tmp_path / "save" / "checkpoint_last.pt"
-    result = export(checkpoint, tmp_path / "model", check=False)
+    train_here(sentencepiece_data, tmp_path / "save", **ONE_UPDATE)
+
+    result = export(tmp_path / "save" / "checkpoint_last.pt", tmp_path / "model", check=False)
+
     refused(result, "sentencepiece.model: ", "--sentencepiece-model")
-    # Now it is unknown, too, whether the text was lowercased.
+
+
+def test_an_export_without_text_options_asks_for_the_model_and_for_the_case_of_the_text(
+    sentencepiece_data, tmp_path
+):
+    train_here(sentencepiece_data, tmp_path / "save", **ONE_UPDATE)
+    # It says whether the text was lowercased.
     (tmp_path / "save" / "text" / "text.json").unlink()
-    result = export(checkpoint, tmp_path / "model", check=False)
+
+    result = export(tmp_path / "save" / "checkpoint_last.pt", tmp_path / "model", check=False)
+
     refused(result, "--sentencepiece-model", "--lowercase or")
 
 
-def test_the_sentencepiece_model_may_be_named_when_training_is_resumed(
+def test_a_resumed_training_may_name_the_sentencepiece_model_and_the_next_one_has_it(
     sentencepiece_data, model, tmp_path
 ):
-    train_here(sentencepiece_data, tmp_path, **SHORT)
-    # The second of these runs uses the model that the first has saved.
-    for options in ({"sentencepiece_model": model}, {"max_update": "2"}):
-        result = train_here(sentencepiece_data, tmp_path, **SHORT | options)
+    train_here(sentencepiece_data, tmp_path, **ONE_UPDATE)
+    options_with_model = ONE_UPDATE | {"sentencepiece_model": model}
+    options_of_next = ONE_UPDATE | {"max_update": "2"}
+
+    for options in (options_with_model, options_of_next):
+        result = train_here(sentencepiece_data, tmp_path, **options)
+
         assert result.returncode == 0
+        # The log no longer asks for the model.
         assert "--sentencepiece-model" not in result.stdout
         saved_model = tmp_path / "text" / "sentencepiece.model"
         assert saved_model.read_bytes() == model.read_bytes()
 
 
-def test_an_invalid_sentencepiece_model_is_named(sentencepiece_data, text, tmp_path):
-    for path in (tmp_path / "none", text / "train.en"):
-        options = SHORT | {"sentencepiece_model": path}
-        refused(train_here(sentencepiece_data, tmp_path / "save", **options), path)
+def test_a_missing_or_invalid_sentencepiece_model_is_named_before_training(
+    sentencepiece_data, text, tmp_path
+):
+    missing = tmp_path / "missing"
+    text_file = text / "train.en"
+    for path in (missing, text_file):
+        options = ONE_UPDATE | {"sentencepiece_model": path}
+
+        result = train_here(sentencepiece_data, tmp_path / "save", **options)
+
+        refused(result, path)
         assert not list((tmp_path / "save").glob("checkpoint*"))
 
 
-def test_a_training_with_the_sentencepiece_model_reads_its_pieces(
+def test_a_training_with_the_sentencepiece_model_saves_it_and_gives_text_the_ids_of_its_data(
     sentencepiece_data, text, model, tmp_path
 ):
     options = ("--sentencepiece-model", model)
+
     encoder, log = train_and_export(sentencepiece_data, tmp_path, *options)
+
     assert "has no sentencepiece.model" not in log
-    assert_reads_as_trained(encoder, text / "valid.en", sentencepiece_data)
+    assert_has_ids_of_training_data(encoder, text / "valid.en", sentencepiece_data)
     saved_model = tmp_path / "save" / "text" / "sentencepiece.model"
     assert saved_model.read_bytes() == model.read_bytes()
+    # The path is of no use on another machine.
     assert "sentencepiece_model" not in encoder.config["training"]["options"]
 
 
-@pytest.mark.parametrize(
-    "pieces", [("--vocab-size", "70"), ("--sentencepiece-model",), ("--words",)]
-)
-@pytest.mark.parametrize("lowercase", [True, False])
-def test_the_script_makes_data_with_all_files(script, text, model, tmp_path, pieces, lowercase):
+def script_options(text, data):
+    """Options of the script: where the text is, and where the data goes."""
+    return ["--trainpref", text / "train", "--validpref", text / "valid", "--destdir", data]
+
+
+@pytest.mark.parametrize("pieces", ["new model", "existing model", "words"])
+@pytest.mark.parametrize("lowercase", [True, False], ids=["lower case", "both cases"])
+def test_a_model_trained_on_data_of_the_script_gives_text_the_ids_of_the_data(
+    script, text, model, tmp_path, pieces, lowercase
+):
     data = tmp_path / "data"
-    options = ["--trainpref", text / "train", "--validpref", text / "valid", "--destdir", data]
-    options += pieces
-    if pieces == ("--sentencepiece-model",):
-        options.append(model)
+    options_of_pieces = {
+        "new model": ["--vocab-size", "70"],
+        "existing model": ["--sentencepiece-model", model],
+        "words": ["--words"],
+    }
+    options = [*script_options(text, data), *options_of_pieces[pieces]]
     if lowercase:
         options.append("--lowercase")
+
     main_here(script, "--pairs", "en-fr", *options)
+
     encoder, _ = train_and_export(data, tmp_path)
     assert encoder.tokenizer.options.lowercase is lowercase
-    assert_reads_as_trained(encoder, text / "valid.en", data)
-    assert_reads_as_trained(encoder, text / "valid.fr", data, "valid.en-fr.fr")
+    assert_has_ids_of_training_data(encoder, text / "valid.en", data)
+    assert_has_ids_of_training_data(encoder, text / "valid.fr", data, "valid.en-fr.fr")
 
 
-@pytest.mark.parametrize("pieces", [("--vocab-size", "70"), ("--words", "--nwordssrc", "40")])
-def test_several_pairs_share_one_dictionary(script, text, tmp_path, pieces):
+PIECES_OR_WORDS = pytest.mark.parametrize(
+    "pieces",
+    [("--vocab-size", "70"), ("--words", "--nwordssrc", "40")],
+    ids=["pieces", "words"],
+)
+
+
+@PIECES_OR_WORDS
+def test_several_pairs_of_languages_share_one_dictionary(script, text, tmp_path, pieces):
     data = tmp_path / "data"
-    options = ["--trainpref", text / "train", "--validpref", text / "valid", "--destdir", data]
-    # The second call replaces the folder.
-    for _ in range(2):
-        main_here(script, "--pairs", "en-fr", "en-xx", *options, *pieces)
-    assert len({path.read_bytes() for path in data.glob("dict.??.txt")}) == 1
+
+    main_here(script, "--pairs", "en-fr", "en-xx", *script_options(text, data), *pieces)
+
+    dictionaries = {path.name: path.read_bytes() for path in data.glob("dict.??.txt")}
+    assert dictionaries.keys() == {"dict.en.txt", "dict.fr.txt", "dict.xx.txt"}
+    assert len(set(dictionaries.values())) == 1
     encoder, log = train_and_export(data, tmp_path)
     assert "en-fr, en-xx" in log
-    assert_reads_as_trained(encoder, text / "valid.en-xx.xx", data, "valid.en-xx.xx")
+    assert_has_ids_of_training_data(encoder, text / "valid.en-xx.xx", data, "valid.en-xx.xx")
 
 
-def test_text_and_options_that_cannot_be_used_are_named(script, text, tmp_path):
-    (tmp_path / "short.en").write_text("one line\n")
-    (tmp_path / "short.fr").write_text("deux\nlignes\n")
-    (tmp_path / "marked.en").write_text("▁one ▁line\n")
-    (tmp_path / "marked.fr").write_text("▁une ▁ligne\n")
+@PIECES_OR_WORDS
+def test_a_second_call_of_the_script_replaces_its_folder(script, text, tmp_path, pieces):
+    data = tmp_path / "data"
+    options = (*script_options(text, data), *pieces)
+    main_here(script, "--pairs", "en-fr", "en-xx", *options)
+
+    main_here(script, "--pairs", "en-fr", *options)
+
+    assert not list(data.glob("*xx*"))
+
+
+@pytest.fixture
+def refused_script(script, text, tmp_path):
+    """A function that checks that the script refuses its options and writes no data."""
 
     def check(
         *fragments, pairs="en-fr", train=text / "train", valid=text / "valid", pieces=("--words",)
     ):
-        options = ("--trainpref", train, "--validpref", valid, "--destdir", tmp_path / "data")
-        refused(main_here(script, "--pairs", pairs, *options, *pieces, check=False), *fragments)
-        assert not (tmp_path / "data").exists()
+        data = tmp_path / "data"
+        options = ("--trainpref", train, "--validpref", valid, "--destdir", data)
+        result = main_here(script, "--pairs", pairs, *options, *pieces, check=False)
+        refused(result, *fragments)
+        assert not data.exists()
 
-    missing = ("a.en, ", "a.fr, ", "b.en, ", "b.fr: ")
-    check(*missing, train=tmp_path / "a", valid=tmp_path / "b")
-    check("short.en and ", "short.fr: ", train=tmp_path / "short")
-    check("--pairs fr", pairs="fr")
-    check("--words: ", train=tmp_path / "marked")
-    check("fairseq-preprocess: ", "--nonsense", pieces=("--words", "--nonsense"))
-    check("--vocab-size 9,000: ", pieces=("--vocab-size", "9000"))
-    check("none: ", pieces=("--sentencepiece-model", tmp_path / "none"))
+    return check
+
+
+def test_the_script_names_all_missing_files(refused_script, tmp_path):
+    missing_files = ("a.en, ", "a.fr, ", "b.en, ", "b.fr: ")
+    refused_script(*missing_files, train=tmp_path / "a", valid=tmp_path / "b")
+
+
+def test_the_script_names_files_with_different_numbers_of_lines(refused_script, tmp_path):
+    (tmp_path / "short.en").write_text("one line\n")
+    (tmp_path / "short.fr").write_text("deux\nlignes\n")
+
+    refused_script("short.en and ", "short.fr: ", train=tmp_path / "short")
+
+
+def test_the_script_refuses_pieces_of_sentencepiece_as_words(refused_script, tmp_path):
+    (tmp_path / "pieces.en").write_text("▁one ▁line\n")
+    (tmp_path / "pieces.fr").write_text("▁une ▁ligne\n")
+
+    refused_script("--words: ", train=tmp_path / "pieces")
+
+
+def test_the_script_refuses_a_single_language_as_pair(refused_script):
+    refused_script("--pairs fr", pairs="fr")
+
+
+def test_the_script_names_an_option_that_fairseq_preprocess_refuses(refused_script):
+    refused_script("fairseq-preprocess: ", "--nonsense", pieces=("--words", "--nonsense"))
+
+
+def test_the_script_refuses_more_pieces_than_the_text_has(refused_script):
+    refused_script("--vocab-size 9,000: ", pieces=("--vocab-size", "9000"))
+
+
+def test_the_script_names_a_missing_sentencepiece_model(refused_script, tmp_path):
+    missing = tmp_path / "missing"
+
+    refused_script("missing: ", pieces=("--sentencepiece-model", missing))

@@ -15,12 +15,24 @@ SIMPLE = """2026-11-21 | INFO | train_inner | epoch 001:     50 / 270 loss=14.1,
 """
 
 
+# A log that another logger writes, without the date before its lines.
+JSON_WITHOUT_DATE = JSON.replace("2026-11-21 | INFO | train_inner | ", "")
+
+
 @pytest.mark.parametrize(
-    "text", [JSON, SIMPLE, JSON.replace("2026-11-21 | INFO | train_inner | ", "") + JSON]
+    "text",
+    [
+        pytest.param(JSON, id="json"),
+        pytest.param(SIMPLE, id="simple"),
+        pytest.param(JSON_WITHOUT_DATE + JSON, id="json, training lines twice"),
+    ],
 )
-def test_losses_of_both_formats_are_read(tmp_path, text):
+def test_values_of_training_and_validation_are_read_in_both_formats_of_a_log(tmp_path, text):
     (tmp_path / "train.log").write_text("some other line: {1}\n" + text)
+
     curves = read_log(tmp_path / "train.log", "run")
+
+    # By the number of updates.
     assert curves.name == "run"
     assert curves.train["loss"] == {50: 14.1}
     assert curves.train["sim"] == {50: 0.0006}
@@ -29,12 +41,14 @@ def test_losses_of_both_formats_are_read(tmp_path, text):
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", "0"])
-def test_losses_that_a_logarithmic_axis_cannot_show_are_counted(tmp_path, value):
+def test_losses_that_a_logarithmic_axis_cannot_show_are_left_out_and_counted(tmp_path, value):
     log = "loss=2, num_updates=9\n"
-    log += f"loss={value}, num_updates=300\n"
+    log += f"loss={value}, num_updates=50\n"
     log += "loss=1, num_updates=99\n"
     (tmp_path / "train.log").write_text(log)
+
     chart = training_chart([read_log(tmp_path / "train.log")])
+
     [curve] = chart.figure.data
     assert curve.x == (9, 99)
     assert curve.y == (2, 1)
@@ -43,29 +57,49 @@ def test_losses_that_a_logarithmic_axis_cannot_show_are_counted(tmp_path, value)
 
 def test_a_log_without_a_loss_has_no_chart(tmp_path):
     (tmp_path / "train.log").write_text("wps=9, num_updates=9\n")
+
     assert training_chart([read_log(tmp_path / "train.log")]) is None
 
 
-def test_a_file_without_numbers_is_not_a_log(tmp_path):
+def test_a_file_that_names_updates_but_has_no_numbers_is_not_a_log(tmp_path):
     (tmp_path / "other.log").write_text('num_updates\n{\n"num_updates": {}\n')
+
     assert read_log(tmp_path / "other.log") is None
 
 
-def test_training_and_validation_are_drawn_and_the_exported_update_is_marked(tmp_path):
-    line = "| valid on 'valid' subset | loss {} | num_updates {}\n"
-    lines = [
-        "loss=9, num_updates=5\n",
-        line.format(3, 10),
-        line.format(2, 20),
-        line.format(2.5, 30),
-    ]
-    (tmp_path / "train.log").write_text("".join(lines))
+def test_the_losses_of_training_and_validation_are_two_curves(tmp_path):
+    training = "loss=9, num_updates=5\n"
+    validation = "| valid on 'valid' subset | loss 3 | num_updates 10\n"
+    (tmp_path / "train.log").write_text(training + validation)
     log = read_log(tmp_path / "train.log")
+
     figure = training_chart([log]).figure
+
     assert [curve.name for curve in figure.data] == ["training", "validation"]
-    assert not figure.layout.shapes
+
+
+def log_with_validations(folder):
+    """A log with a training loss, and validations at the updates 10, 20 and 30."""
+    lines = ["loss=9, num_updates=5\n"]
+    for loss, update in ((3, 10), (2, 20), (2.5, 30)):
+        lines.append(f"| valid on 'valid' subset | loss {loss} | num_updates {update}\n")
+    (folder / "train.log").write_text("".join(lines))
+    return read_log(folder / "train.log")
+
+
+def test_no_update_is_marked_if_none_was_exported(tmp_path):
+    log = log_with_validations(tmp_path)
+
+    assert not training_chart([log]).figure.layout.shapes
+
+
+def test_the_exported_update_is_marked(tmp_path):
+    log = log_with_validations(tmp_path)
     log.exported = 20
+
     chart = training_chart([log])
+
+    # A vertical line, with a label, and words in the caption.
     [mark] = chart.figure.layout.shapes
     assert mark.x0 == mark.x1 == 20
     assert "update 20" in chart.figure.layout.annotations[0].text
@@ -73,11 +107,17 @@ def test_training_and_validation_are_drawn_and_the_exported_update_is_marked(tmp
 
 
 def test_the_caption_says_why_validation_losses_may_be_lower(tmp_path):
-    (tmp_path / "train.log").write_text("loss=9, num_updates=5\n")
-    log = read_log(tmp_path / "train.log")
-    assert "batch" not in training_chart([log]).caption
-    log.valid["loss"] = {5: 3.0}
+    log = log_with_validations(tmp_path)
+
     assert "validation batches have other sizes" in training_chart([log]).caption
+
+
+def test_the_caption_says_nothing_of_validation_batches_if_there_was_no_validation(tmp_path):
+    (tmp_path / "train.log").write_text("loss=9, num_updates=5\n")
+
+    chart = training_chart([read_log(tmp_path / "train.log")])
+
+    assert "batch" not in chart.caption
 
 
 def test_curves_of_several_logs_are_named_by_their_log(tmp_path):
@@ -85,5 +125,8 @@ def test_curves_of_several_logs_are_named_by_their_log(tmp_path):
     for name in ("first.log", "second.log"):
         (tmp_path / name).write_text("loss=3, num_updates=9\n")
         logs.append(read_log(tmp_path / name))
-    names = [curve.name for curve in training_chart(logs).figure.data]
-    assert names == ["first.log: training", "second.log: training"]
+
+    figure = training_chart(logs).figure
+
+    curve_names = [curve.name for curve in figure.data]
+    assert curve_names == ["first.log: training", "second.log: training"]

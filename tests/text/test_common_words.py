@@ -3,7 +3,13 @@
 
 import pytest
 
-from fairseq_lxsr.text.common_words import COMMON_WORDS, LABELS, guess_language, script_of
+from fairseq_lxsr.text.common_words import (
+    COMMON_WORDS,
+    LABELS,
+    READ_CHARACTERS,
+    guess_language,
+    script_of,
+)
 
 PARAGRAPHS = {
     "en": "The library is open from Monday to Friday, and the books are on the first floor.",
@@ -30,47 +36,85 @@ PARAGRAPHS = {
 
 @pytest.mark.parametrize("language", PARAGRAPHS)
 def test_the_language_of_a_paragraph_is_guessed(language):
-    paragraph = PARAGRAPHS[language]
-    assert guess_language(paragraph) == language
-    assert guess_language(paragraph.upper()) == language
-    # Only the first characters are read.
-    assert guess_language(paragraph.ljust(400, ".") + "\u4e00" * 500) == language
+    assert guess_language(PARAGRAPHS[language]) == language
+
+
+@pytest.mark.parametrize("language", PARAGRAPHS)
+def test_the_language_of_a_paragraph_in_capitals_is_guessed(language):
+    assert guess_language(PARAGRAPHS[language].upper()) == language
+
+
+@pytest.mark.parametrize("language", PARAGRAPHS)
+def test_only_the_beginning_of_a_long_text_decides_its_language(language):
+    beginning = PARAGRAPHS[language].ljust(READ_CHARACTERS, ".")
+    longer_chinese_text = "一" * 500
+
+    assert guess_language(beginning + longer_chinese_text) == language
 
 
 @pytest.mark.parametrize(
-    ("text", "label"),
+    "text",
     [
-        ("", ""),
-        ("42 17 - 3.5 €", ""),
-        ("\U0001f680", ""),
-        # Letters of a script that is not in the table.
-        ("\u10d7\u10d1\u10d8\u10da\u10d8\u10e1\u10d8", ""),
-        ("Part no. AX-55-210", "Latn"),
-        ("Größe XL", "Latn"),
-        ("Москва", "Cyrl"),
-        ("مرحبا", "Arab"),
-        # As many words of one language as of another.
-        ("the and of der und ist", "Latn"),
-        # One word is not enough.
-        ("the", "Latn"),
-        # Most letters decide the script.
-        ("USB: библиотека открыта", "Cyrl"),
-        ("図書館", "zh"),
-        ("カタカナ語", "ja"),
+        pytest.param("", id="empty"),
+        pytest.param("42 17 - 3.5 €", id="numbers"),
+        pytest.param("\N{ROCKET}", id="emoji"),
+        pytest.param("თბილისი", id="Georgian, a script without label"),
     ],
 )
-def test_a_text_whose_language_is_not_clear_has_the_label_of_its_script(text, label):
-    assert guess_language(text) == label
+def test_a_text_without_letters_of_a_known_script_has_the_empty_label(text):
+    assert guess_language(text) == ""
 
 
-def test_every_label_has_a_script_that_is_a_label():
+@pytest.mark.parametrize(
+    ("text", "script"),
+    [
+        pytest.param("Part no. AX-55-210", "Latn", id="no frequent word"),
+        pytest.param("Größe XL", "Latn", id="no frequent word, with accents"),
+        pytest.param("Москва", "Cyrl", id="one Cyrillic word"),
+        pytest.param("مرحبا", "Arab", id="one Arabic word"),
+        pytest.param("the", "Latn", id="one frequent word is not enough"),
+        pytest.param("the and of der und ist", "Latn", id="as much English as German"),
+        pytest.param("USB: библиотека открыта", "Cyrl", id="most letters are Cyrillic"),
+    ],
+)
+def test_a_text_whose_language_is_not_clear_has_the_label_of_its_script(text, script):
+    assert guess_language(text) == script
+
+
+@pytest.mark.parametrize(("text", "language"), [("図書館", "zh"), ("カタカナ語", "ja")])
+def test_a_single_word_is_japanese_only_if_it_has_kana(text, language):
+    assert guess_language(text) == language
+
+
+def test_labels_are_distinct_and_their_numbers_fit_into_a_byte():
+    """An index stores the number of a label in one byte; 0 is the empty label."""
     assert LABELS[0] == ""
-    assert len(set(LABELS)) == len(LABELS) < 256
+    assert len(set(LABELS)) == len(LABELS)
+    assert len(LABELS) <= 256
+
+
+def test_every_language_with_common_words_is_a_label():
     assert set(COMMON_WORDS) <= set(LABELS)
+
+
+def test_the_script_of_every_label_is_a_label_too():
     for label in LABELS:
         script = script_of(label)
+
         assert script in LABELS
         assert script_of(script) == script
-    scripts = {"en": "Latn", "ru": "Cyrl", "fa": "Arab", "el": "el", "Latn": "Latn", "": ""}
-    for label, script in scripts.items():
-        assert script_of(label) == script
+
+
+@pytest.mark.parametrize(
+    ("label", "script"),
+    [
+        pytest.param("en", "Latn", id="Latin"),
+        pytest.param("ru", "Cyrl", id="Cyrillic"),
+        pytest.param("fa", "Arab", id="Arabic"),
+        pytest.param("el", "el", id="the only language of its script"),
+        pytest.param("Latn", "Latn", id="a script"),
+        pytest.param("", "", id="empty label"),
+    ],
+)
+def test_the_script_of_a_label(label, script):
+    assert script_of(label) == script

@@ -10,6 +10,10 @@ from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.text import tokenizer as tokenizer_module
 from fairseq_lxsr.text.tokenizer import (
     _BLANKS,
+    BOS,
+    EOS,
+    PAD,
+    PLAIN_VERSION,
     SPECIAL,
     TEXT_VERSION,
     TextOptions,
@@ -20,163 +24,305 @@ from fairseq_lxsr.text.tokenizer import (
     read_dictionary,
 )
 
-
-def test_blanks_become_single_spaces():
-    options = TextOptions()
-    assert normalise("  Two\tblanks \u00a0 here\u2028", options) == "Two blanks here"
-    assert normalise("a\x00b\x1fc\u200bd", options) == "a b c d"
-    assert normalise("", options) == ""
-    assert normalise(" \n ", options) == ""
-
-
-def test_letters_become_lower_case_only_with_the_option():
-    assert normalise("Ein GROSSER Hund", TextOptions(lowercase=True)) == "ein grosser hund"
-    assert normalise("Ein GROSSER Hund", TextOptions(lowercase=False)) == "Ein GROSSER Hund"
-
-
-@pytest.mark.parametrize(
-    ("last_code", "min_count"),
-    [(0x33FF, 100), pytest.param(sys.maxunicode, 4000, marks=pytest.mark.slow)],
-)
-def test_texts_are_normalised_together_as_separately(last_code, min_count):
-    options = TextOptions(True, version=TEXT_VERSION)
-    first_version = TextOptions(True)
-    # The last code is a lone surrogate.
-    texts = [f"É{chr(code)}A" for code in (*range(last_code + 1), 0xD800)]
-    expected = [normalise(text, options) for text in texts]
-    assert normalise_all(texts, options) == expected
-    # Texts that the first version reads differently need steps of their own.
-    num_different = 0
-    for text, normalised in zip(texts, expected, strict=True):
-        if normalised != normalise(text, first_version):
-            num_different += 1
-            assert normalise_all([text], options) == [normalised], ascii(text)
-    assert num_different > min_count
+NO_BREAK_SPACE = "\u00a0"
+LINE_SEPARATOR = "\u2028"
+ZERO_WIDTH_SPACE = "\u200b"
+BYTE_ORDER_MARK = "\ufeff"
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("كَتَبَ الطّالِبُ", "كتب الطالب"),
-        ("قـــال", "قال"),
-        ("رَحْمٰن", "رحمن"),
-        ("ذهابًا", "ذهابا"),
-        # Hamza and madda stay, as letters and as marks.
-        ("أُمّة", "أمة"),
-        ("قُرآن", "قرآن"),
-        ("\u0627\u0655 \u0627\u0653", "\u0627\u0655 \u0627\u0653"),
-        ("می\u200cرود", "می\u200cرود"),
-        ("\ufe76\ufc60ب", "ب"),
-        ("شكراﴽ ذﱛ رﱜ ىﱝ ىﲐ ـﳙ", "شكراا ذذ رر ىى ىى \u0647"),
-        ("שָׁלוֹם e\u0301", "שָׁלוֹם e\u0301"),
+        (f"  Two\tblanks {NO_BREAK_SPACE} here{LINE_SEPARATOR}", "Two blanks here"),
+        # Control characters are blanks too.
+        (f"a\x00b\x1fc{ZERO_WIDTH_SPACE}d", "a b c d"),
+        ("", ""),
+        (" \n ", ""),
     ],
 )
-def test_the_version_of_new_folders_removes_arabic_vowel_marks(text, expected):
-    assert normalise(text, TextOptions(version=TEXT_VERSION)) == expected
-    assert normalise_all([text], TextOptions(version=TEXT_VERSION)) == [expected]
-    assert normalise(text, TextOptions()) == text
+def test_blanks_become_single_spaces_and_those_at_the_ends_are_removed(text, expected):
+    assert normalise(text, TextOptions()) == expected
 
 
-def test_unknown_versions_are_refused_in_one_line():
-    for version in (2, 5, 0):
-        with pytest.raises(InputError, match=r"^text version .* is not supported; expected 4: .*$"):
-            TextOptions(version=version)
+@pytest.mark.parametrize(
+    ("lowercase", "expected"), [(True, "ein grosser hund"), (False, "Ein GROSSER Hund")]
+)
+def test_letters_become_lower_case_only_with_the_option(lowercase, expected):
+    assert normalise("Ein GROSSER Hund", TextOptions(lowercase=lowercase)) == expected
+
+
+LONE_SURROGATE = "\ud800"
+LAST_BMP_BLOCK_WITH_SYMBOLS = 0x33FF
+
+
+@pytest.mark.parametrize(
+    "last_code",
+    [
+        pytest.param(LAST_BMP_BLOCK_WITH_SYMBOLS, id="without Chinese"),
+        pytest.param(sys.maxunicode, id="all", marks=pytest.mark.slow),
+    ],
+)
+def test_texts_with_any_character_are_normalised_together_as_separately(last_code):
+    options = TextOptions(lowercase=True, version=TEXT_VERSION)
+    characters = [*map(chr, range(last_code + 1)), LONE_SURROGATE]
+    # Capitals around the character must become small.
+    texts = [f"É{character}A" for character in characters]
+
+    normalised_together = normalise_all(texts, options)
+
+    assert normalised_together == [normalise(text, options) for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("last_code", "min_texts"),
+    [
+        pytest.param(LAST_BMP_BLOCK_WITH_SYMBOLS, 100, id="without Chinese"),
+        pytest.param(sys.maxunicode, 4000, id="all", marks=pytest.mark.slow),
+    ],
+)
+def test_single_texts_that_the_plain_version_reads_differently_are_normalised_by_the_new_version(
+    last_code, min_texts
+):
+    """`normalise_all` takes the faster plain version for all other texts."""
+    options = TextOptions(lowercase=True, version=TEXT_VERSION)
+    plain_options = TextOptions(lowercase=True)
+    texts = [f"É{chr(code)}A" for code in range(last_code + 1)]
+    normalised_texts = normalise_all(texts, options)
+    plain_texts = normalise_all(texts, plain_options)
+    different_texts = []
+    for text, normalised, plain in zip(texts, normalised_texts, plain_texts, strict=True):
+        if normalised != plain:
+            different_texts.append(text)
+    # Fewer would mean that the search for them is wrong.
+    assert len(different_texts) > min_texts
+
+    for text in different_texts:
+        [normalised] = normalise_all([text], options)
+
+        assert normalised == normalise(text, options), ascii(text)
+
+
+# Texts with vowel marks, and the same texts without.
+ARABIC_TEXTS = {
+    "vowels": ("كَتَبَ الطّالِبُ", "كتب الطالب"),
+    "nunation": ("ذهابًا", "ذهابا"),
+    "small alef": ("رَحْمٰن", "رحمن"),
+    "lengthening": ("قـــال", "قال"),
+    "vowels, but not hamza": ("أُمّة", "أمة"),
+    "vowels, but not madda": ("قُرآن", "قرآن"),
+    # Characters for marks above nothing, and for a letter with its marks.
+    "marks as characters": ("\ufe76\ufc60ب", "ب"),
+    "letters with marks": ("شكراﴽ ذﱛ رﱜ ىﱝ ىﲐ ـﳙ", "شكراا ذذ رر ىى ىى \u0647"),
+}
+
+
+@pytest.mark.parametrize("name", ARABIC_TEXTS)
+def test_the_version_of_new_folders_removes_arabic_vowel_marks(name):
+    text, text_without_marks = ARABIC_TEXTS[name]
+    options = TextOptions(version=TEXT_VERSION)
+
+    assert normalise(text, options) == text_without_marks
+    assert normalise_all([text], options) == [text_without_marks]
+
+
+@pytest.mark.parametrize("name", ARABIC_TEXTS)
+def test_the_plain_version_keeps_arabic_vowel_marks(name):
+    text, _ = ARABIC_TEXTS[name]
+
+    assert normalise(text, TextOptions(version=PLAIN_VERSION)) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # These marks distinguish letters.
+        pytest.param("\u0627\u0655 \u0627\u0653", id="hamza and madda as marks"),
+        pytest.param("می\u200cرود", id="Persian with a non-joiner"),
+        pytest.param("שָׁלוֹם e\u0301", id="Hebrew vowels and an accent"),
+    ],
+)
+@pytest.mark.parametrize("version", [PLAIN_VERSION, TEXT_VERSION])
+def test_both_versions_keep_all_other_marks(text, version):
+    options = TextOptions(version=version)
+
+    assert normalise(text, options) == text
+    assert normalise_all([text], options) == [text]
+
+
+@pytest.mark.parametrize(
+    "version",
+    [
+        pytest.param(0, id="never one"),
+        pytest.param(2, id="no longer read"),
+        pytest.param(5, id="newer than this package"),
+    ],
+)
+def test_unknown_versions_are_refused_in_one_line(version):
+    with pytest.raises(InputError, match=r"^text version .* is not supported; expected 4: .*$"):
+        TextOptions(version=version)
 
 
 def test_no_printable_character_but_the_space_is_a_blank():
-    characters = "".join(chr(code) for code in range(sys.maxunicode + 1))
-    blanks = set("".join(_BLANKS.findall(characters))) - {" "}
-    # Surrogates are blanks.
-    assert len(blanks) > 2000
-    for blank in blanks:
+    """`normalise` need not look for blanks in printable text without double spaces."""
+    characters = "".join(map(chr, range(sys.maxunicode + 1)))
+    blanks = set("".join(_BLANKS.findall(characters)))
+
+    # The 2,048 surrogates are blanks, as SentencePiece refuses them.
+    assert len(blanks) > 2048
+    for blank in blanks - {" "}:
         assert not blank.isprintable()
 
 
 @pytest.mark.parametrize(
-    ("piece", "expected"),
+    ("piece", "is_without_letters_and_digits"),
     [
         ("▁,", True),
         ("...", True),
         ("▁", True),
+        ("▁_", True),
         ("▁a", False),
+        ("é", False),
         ("七", False),
         ("3", False),
-        ("é", False),
-        ("▁_", True),
     ],
 )
-def test_pieces_without_letters_and_digits_are_punctuation(piece, expected):
-    assert is_punctuation(piece) is expected
+def test_pieces_without_letters_and_digits_are_punctuation(piece, is_without_letters_and_digits):
+    assert is_punctuation(piece) is is_without_letters_and_digits
 
 
 @pytest.mark.parametrize(
-    "text", ["<s> <pad> </s> <unk> <mask>", "日本語 text", "\ud800 lone surrogate", "a" * 5000]
+    "text",
+    [
+        pytest.param("<s> <pad> </s> <unk> <mask>", id="special symbols"),
+        pytest.param("日本語 text", id="unknown letters"),
+        pytest.param(f"{LONE_SURROGATE} lone surrogate", id="lone surrogate"),
+        pytest.param("a" * 5000, id="long word"),
+    ],
 )
-def test_any_text_becomes_ids_of_the_dictionary(toy_model, text):
+def test_any_text_becomes_ids_of_the_dictionary_other_than_bos_pad_and_eos(toy_model, text):
     symbols = read_dictionary(toy_model / "dict.txt")
     tokenizer = Tokenizer(toy_model / "sentencepiece.model", TextOptions(), symbols)
-    ids = tokenizer.encode([text.encode("utf-8", "replace").decode()])[0]
+
+    [ids] = tokenizer.encode([text])
+
     assert len(ids) > 0
     assert ids.max() < len(symbols)
-    ids_of_special_symbols = {0, 1, 2}
-    assert not set(ids.tolist()) & ids_of_special_symbols
+    symbols_of_text = {symbols[number] for number in ids}
+    assert not symbols_of_text & {BOS, PAD, EOS}
 
 
-def test_a_dictionary_with_any_line_ends_is_read(tmp_path):
+@pytest.mark.parametrize(
+    ("line_end", "last_line_end"),
+    [
+        pytest.param("\n", "\n", id="Unix"),
+        pytest.param("\n", "", id="none after the last line"),
+        pytest.param("\r\n", "\r\n", id="Windows"),
+    ],
+)
+def test_a_dictionary_with_any_line_ends_is_read(tmp_path, line_end, last_line_end):
+    """No symbol is a line end to fairseq, not even Unicode's line separator."""
     path = tmp_path / "dict.txt"
-    lines = ["▁the 12", "é 1", "\u00a0 -3", "\u2028 1", "<x> 999999999999999999"]
-    expected = [*SPECIAL, "▁the", "é", "\u00a0", "\u2028", "<x>"]
-    for content in ("\n".join(lines), "\n".join([*lines, ""]), "\r\n".join([*lines, ""])):
-        path.write_text(content, encoding="utf-8", newline="")
-        assert read_dictionary(path) == expected
+    symbols = ["▁the", "é", NO_BREAK_SPACE, LINE_SEPARATOR, "<x>"]
+    # Counts of any size and sign.
+    counts = [12, 1, -3, 1, 999_999_999_999_999_999]
+    lines = [f"{symbol} {count}" for symbol, count in zip(symbols, counts, strict=True)]
+
+    path.write_text(line_end.join(lines) + last_line_end, encoding="utf-8", newline="")
+
+    assert read_dictionary(path) == [*SPECIAL, *symbols]
 
 
 def test_a_dictionary_whose_lines_have_several_blanks_is_read(tmp_path):
-    """It is read line by line, any other dictionary as a whole."""
+    """Such a dictionary is read line by line, any other as a whole."""
     path = tmp_path / "dict.txt"
-    path.write_text("a b 1\nc 1 #fairseq:overwrite\n\ufeff 1\n", encoding="utf-8")
-    assert read_dictionary(path) == [*SPECIAL, "a b", "c", "\ufeff"]
+    path.write_text(
+        f"a b 1\nc 1 #fairseq:overwrite\n{BYTE_ORDER_MARK} 1\n",
+        encoding="utf-8",
+    )
+
+    assert read_dictionary(path) == [*SPECIAL, "a b", "c", BYTE_ORDER_MARK]
 
 
-def test_the_invalid_line_of_a_dictionary_is_named(tmp_path):
+@pytest.mark.parametrize(
+    ("content", "number"),
+    [
+        pytest.param(b"a x\n", 1, id="count is no number"),
+        pytest.param(b"a 1\nb\n", 2, id="no count"),
+        # The first line is the symbol "a 1" with the count 2.
+        pytest.param(b"a 1 2\n5\n", 2, id="no symbol"),
+        pytest.param(b"a 1\n\n", 2, id="empty line"),
+        pytest.param(b"a 1\nb 1\0\n", 2, id="NUL"),
+        pytest.param(b"a 1\n\xff 1\n", 2, id="no UTF-8"),
+        pytest.param(b"a 1\nb 1234567890123456789\n", 2, id="count of 19 digits"),
+    ],
+)
+def test_the_number_of_an_invalid_line_of_a_dictionary_is_named(tmp_path, content, number):
     path = tmp_path / "dict.txt"
-    for content, message in (
-        (b"a x\n", "line 1"),
-        (b"a 1 2\n5\n", "line 2"),
-        (b"a 1\nb 1\0\n", "line 2"),
-        (b"a 1\n\xff 1\n", "line 2"),
-        (b"a 1\nb 1234567890123456789\n", "line 2"),
-        (b"a 1\nb\n", "line 2"),
-        (b"a 1\n\n", "line 2"),
-        (b"a 1\nb 1\na 1\n", "'a'"),
-    ):
-        path.write_bytes(content)
-        with pytest.raises(InputError, match=message):
-            read_dictionary(path)
+    path.write_bytes(content)
+
+    with pytest.raises(InputError, match=f"line {number}"):
+        read_dictionary(path)
 
 
-def test_a_byte_order_mark_is_no_part_of_a_dictionary(tmp_path):
-    (tmp_path / "dict.txt").write_bytes(b"\xef\xbb\xbfa 1\n")
-    assert read_dictionary(tmp_path / "dict.txt") == [*SPECIAL, "a"]
+def test_a_symbol_that_a_dictionary_has_twice_is_named(tmp_path):
+    path = tmp_path / "dict.txt"
+    path.write_bytes(b"a 1\nb 1\na 1\n")
+
+    with pytest.raises(InputError, match="'a'"):
+        read_dictionary(path)
+
+
+def test_a_byte_order_mark_at_the_beginning_is_no_part_of_a_dictionary(tmp_path):
+    path = tmp_path / "dict.txt"
+    path.write_text(f"{BYTE_ORDER_MARK}a 1\n", encoding="utf-8")
+
+    assert read_dictionary(path) == [*SPECIAL, "a"]
 
 
 def test_the_dictionary_of_the_packaged_model_is_not_read_line_by_line(monkeypatch):
     """Reading line by line would take most of the time to the first vector."""
     path = MODELS / "lxsr-static" / "dict.txt"
-    expected = [line.rsplit(" ", 1)[0] for line in read_lines(path)]
+    symbols = [line.rsplit(" ", 1)[0] for line in read_lines(path)]
+    # Reading line by line would raise an error now.
     monkeypatch.setattr(tokenizer_module, "read_lines", None)
-    assert read_dictionary(path) == [*SPECIAL, *expected]
+
+    assert read_dictionary(path) == [*SPECIAL, *symbols]
 
 
-def test_ids_of_a_dictionary_in_the_order_of_the_pieces_need_no_search(toy_model):
+@pytest.fixture
+def toy_symbols(toy_model):
+    """The dictionary of the toy model, which has the order of its pieces."""
+    return read_dictionary(toy_model / "dict.txt")
+
+
+@pytest.fixture
+def toy_pieces(toy_model, toy_symbols):
     path = toy_model / "sentencepiece.model"
-    symbols = read_dictionary(toy_model / "dict.txt")
-    pieces = Tokenizer(path, TextOptions(), symbols).all_pieces()
-    ids = tokenizer_module._ids_in_order(symbols, pieces)
-    assert ids.tolist() == tokenizer_module._ids_in_any_order(symbols, pieces).tolist()
-    # Dictionaries in another order are searched.
-    swapped = [*symbols[:-2], symbols[-1], symbols[-2]]
-    assert tokenizer_module._ids_in_order(swapped, pieces) is None
-    assert tokenizer_module._ids_in_order([*symbols, *symbols], pieces) is None
-    ids = Tokenizer(path, TextOptions(), swapped).piece_ids
-    assert ids.tolist()[-2:] == [len(symbols) - 1, len(symbols) - 2]
+    return Tokenizer(path, TextOptions(), toy_symbols).all_pieces()
+
+
+def test_ids_of_a_dictionary_in_the_order_of_the_pieces_are_found_without_a_search(
+    toy_symbols, toy_pieces
+):
+    ids = tokenizer_module._ids_in_order(toy_symbols, toy_pieces)
+
+    searched_ids = tokenizer_module._ids_in_any_order(toy_symbols, toy_pieces)
+    assert ids.tolist() == searched_ids.tolist()
+
+
+def test_ids_of_a_dictionary_in_another_order_are_searched(toy_model, toy_symbols, toy_pieces):
+    *others, second_last, last = toy_symbols
+    swapped_symbols = [*others, last, second_last]
+
+    tokenizer = Tokenizer(toy_model / "sentencepiece.model", TextOptions(), swapped_symbols)
+
+    assert tokenizer_module._ids_in_order(swapped_symbols, toy_pieces) is None
+    assert toy_pieces[-2:] == [second_last, last]
+    last_id = len(toy_symbols) - 1
+    assert tokenizer.piece_ids.tolist()[-2:] == [last_id, last_id - 1]
+
+
+def test_ids_of_a_dictionary_of_more_symbols_than_pieces_are_searched(toy_symbols, toy_pieces):
+    longer_symbols = [*toy_symbols, *toy_symbols]
+
+    assert tokenizer_module._ids_in_order(longer_symbols, toy_pieces) is None
