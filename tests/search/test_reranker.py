@@ -196,7 +196,7 @@ class ConstantEncoder(ModelFolder):
 
 
 def test_the_error_for_a_model_that_cannot_rerank_names_its_folder(tmp_path):
-    """It has layers and no weights of pieces."""
+    """It has layers and is not gated, so it has no table of pieces to compare."""
     folder = random_model.write_model(tmp_path / "m")
     model_with_layers = ModelFolder(SentenceEncoder.from_pretrained(folder))
 

@@ -113,7 +113,7 @@ def test_a_connection_with_a_byte_after_a_request_is_closed_at_the_time_limit(en
 
 
 def test_a_connection_that_sends_its_header_slowly_is_closed(encoder):
-    # 150 bytes, one every 0.02 seconds, take longer than the time limit of 0.4 seconds.
+    # 141 bytes, one every 0.02 seconds, take longer than the time limit of 0.4 seconds.
     slow_header = HEAD * 3
     with (
         serving(encoder, timeout=0.4) as address,
@@ -272,7 +272,7 @@ def test_a_client_that_sends_requests_without_reading_the_answers_is_cut_off(enc
     """uvicorn keeps all requests of a connection in memory."""
     with serving(encoder) as address:
         with pytest.raises(ConnectionError), connected(address) as connection:
-            # 44 MB of requests.
+            # 41 MB of requests.
             for _ in range(1000):
                 connection.sendall(HEALTH_REQUEST * 1000)
 

@@ -117,7 +117,7 @@ def test_a_damaged_index_is_refused_in_one_line_without_much_memory(kind, tmp_pa
         assert message.startswith(f"{path}: ")
         assert "\n" not in message
     assert peak_megabytes() - peak_before < 50
-    # Reading lowers this global setting of faiss for a while.
+    # Reading changes this global setting of faiss for a while.
     assert faiss.get_deserialization_vector_byte_limit() == faiss_limit
 
 

@@ -108,11 +108,12 @@ def test_neighbours_by_csls_are_the_best_by_its_definition(precision):
 
 def test_csls_prefers_the_translation_to_a_hub():
     """A hub is a candidate that is near many queries."""
+    # The translation of the first query.
     translation = [0.78, 0, -((1 - 0.78**2) ** 0.5)]
     hub = [0.8, 0.6, 0.0]
     candidates = np.array([translation, hub])
-    # The cosine of the first query is 0.78 to its translation and 0.8 to the hub; that of the
-    # second query, which the hub does translate, is 0.80 to the hub.
+    # The first query has a cosine of 0.78 to its translation and of 0.80 to the hub. The hub is the
+    # translation of the second query, with a cosine of 0.80.
     queries = np.array([[1, 0, 0], [0.3, 1, 0.1]])
 
     _, by_cosine = nearest_neighbours(queries, candidates, 1)

@@ -403,7 +403,7 @@ def test_every_search_refuses_embeddings_rounded_to_codes_and_says_how_to_load_t
 
 
 def test_vectors_of_integers_are_searched():
-    """Integers of the usual size are vectors; only int8 and uint8 are codes."""
+    """Only int8, uint8 and bool are the types of codes."""
     vectors = np.eye(4)
 
     _, ids = nearest_neighbours(vectors.astype(int), vectors.tolist(), 1)
