@@ -8,14 +8,17 @@ from fairseq_lxsr.search import CorpusIndex, segment_writer
 from fairseq_lxsr.search.language_groups import LanguageGroups
 from fairseq_lxsr.search.passages import PassageRanker
 
+# The scores of four candidates for two queries.
 VALUES = np.array([[0.5, 0.1, 0.9, 0.3], [-0.2, 0.4, -0.6, 0.0]])
 
 
 # -- by hand
 
 
-def test_the_largest_value_of_each_language():
+def test_languages_are_numbered_in_order_and_each_has_its_largest_value():
+    # Candidates 1 and 3 are in language 17, candidates 0 and 2 in language 22.
     groups = LanguageGroups(np.array([22, 17, 22, 17]))
+
     assert len(groups) == 2
     assert groups.numbers.tolist() == [1, 0, 1, 0]
     assert groups.sizes.tolist() == [2, 2]
@@ -23,22 +26,39 @@ def test_the_largest_value_of_each_language():
     assert groups.largest(VALUES[0]).tolist() == [0.3, 0.9]
 
 
+def test_the_mean_of_each_language_without_a_prior_is_that_of_its_values():
+    # Candidate 1 is in language 3, the others in language 5.
+    groups = LanguageGroups(np.array([5, 3, 5, 5]))
+
+    means = groups.means(VALUES[0], prior=0)
+
+    np.testing.assert_allclose(means, [0.1, (0.5 + 0.9 + 0.3) / 3])
+
+
 def test_the_mean_of_each_language_is_drawn_towards_the_mean_of_all():
     groups = LanguageGroups(np.array([5, 3, 5, 5]))
-    np.testing.assert_allclose(groups.means(VALUES[0], prior=0), [0.1, 1.7 / 3])
-    # The mean of all, 0.45, counts as two candidates.
-    expected = [(0.1 + 0.9) / 3, (1.7 + 0.9) / 5]
-    np.testing.assert_allclose(groups.means(VALUES[0], prior=2), expected)
-    means = groups.means(VALUES, prior=2)
-    assert means.shape == (2, 2)
-    np.testing.assert_allclose(means[0], expected)
+    mean_of_all = 0.45
+
+    means = groups.means(VALUES[0], prior=2)
+    means_of_queries = groups.means(VALUES, prior=2)
+
+    # The mean of all counts as two more candidates of each language.
+    expected = [
+        (0.1 + 2 * mean_of_all) / (1 + 2),
+        (0.5 + 0.9 + 0.3 + 2 * mean_of_all) / (3 + 2),
+    ]
+    np.testing.assert_allclose(means, expected)
+    assert means_of_queries.shape == (2, 2)
+    np.testing.assert_allclose(means_of_queries[0], expected)
 
 
-def test_one_language_is_one_group():
+def test_the_values_of_one_language_are_one_group_whose_mean_is_that_of_all():
     groups = LanguageGroups(np.full(4, 9))
+
     assert len(groups) == 1
     assert groups.largest(VALUES).tolist() == [[0.9], [0.4]]
-    np.testing.assert_allclose(groups.means(VALUES, prior=7)[:, 0], VALUES.mean(axis=1))
+    means = groups.means(VALUES, prior=7)
+    np.testing.assert_allclose(means[:, 0], VALUES.mean(axis=1))
 
 
 # -- rankings
@@ -70,7 +90,8 @@ def encoder():
     return load("lxsr-static")
 
 
-QUERIES = {
+# English questions and the German sentences that answer them.
+ANSWERS = {
     "When does the swimming pool close?": GERMAN[0],
     "Where do the children play with the dog?": GERMAN[1],
     "Where do we wait for the train?": GERMAN[2],
@@ -78,16 +99,31 @@ QUERIES = {
 }
 
 
-def test_the_answer_in_another_language_is_above_sentences_with_common_words(
-    encoder, tmp_path, monkeypatch
-):
-    index = CorpusIndex.build(tmp_path / "index", [*ENGLISH, *GERMAN], encoder)
-    assert len(set(index._stored.languages)) == 2
-    assert [hits[0].text for hits in index.search(list(QUERIES), k=1)] == list(QUERIES.values())
-    # Without languages, the English sentences are above the answers.
+@pytest.fixture
+def index(encoder, tmp_path):
+    """An index of the sentences of both languages."""
+    return CorpusIndex.build(tmp_path / "index", [*ENGLISH, *GERMAN], encoder)
+
+
+@pytest.fixture
+def unlabelled_languages(monkeypatch):
+    """Build indexes as if no language were recognised."""
     monkeypatch.setattr(segment_writer, "guess_language", lambda text: "")
-    unlabelled = CorpusIndex.build(tmp_path / "unlabelled", [*ENGLISH, *GERMAN], encoder)
-    for hits in unlabelled.search(list(QUERIES), k=1):
+
+
+def test_the_answer_in_another_language_is_above_sentences_with_common_words(index):
+    hits_of_queries = index.search(list(ANSWERS), k=1)
+
+    assert len(set(index._stored.languages)) == 2
+    assert [hits[0].text for hits in hits_of_queries] == list(ANSWERS.values())
+
+
+@pytest.mark.usefixtures("unlabelled_languages")
+def test_without_languages_sentences_with_common_words_are_above_the_answer(encoder, tmp_path):
+    """This shows that the order of the test above is due to the languages."""
+    index = CorpusIndex.build(tmp_path / "index", [*ENGLISH, *GERMAN], encoder)
+
+    for hits in index.search(list(ANSWERS), k=1):
         assert hits[0].text in ENGLISH
 
 
@@ -102,26 +138,33 @@ def test_the_answer_in_another_language_is_above_sentences_with_common_words(
         ("Wo spielen die Kinder mit dem Hund?", GERMAN[1]),
     ],
 )
-def test_the_answer_in_either_language_is_first(encoder, tmp_path, query, answer):
-    index = CorpusIndex.build(tmp_path / "index", [*ENGLISH, *GERMAN], encoder)
+def test_the_answer_in_either_language_is_first(index, query, answer):
     assert index.search(query, k=1)[0].text == answer
 
 
-def test_labels_of_one_language_change_no_score(encoder):
+def test_the_scores_of_sentences_in_one_language_do_not_depend_on_its_label(encoder):
     ranker = PassageRanker(encoder)
     windows = ranker.split_windows([[text] for text in ENGLISH])
     [query] = ranker.split_queries(["When is the museum closed?"])
+    # Some cosines, all different.
     cosines = np.linspace(0.1, 0.6, len(ENGLISH))
     expected_scores, expected_sentences = ranker.score(query, windows, cosines)
-    scores, sentences = ranker.score(query, windows, cosines, np.full(len(ENGLISH), 11))
+
+    labels = np.full(len(ENGLISH), 11)
+    scores, sentences = ranker.score(query, windows, cosines, labels)
+
     np.testing.assert_array_equal(scores, expected_scores)
     np.testing.assert_array_equal(sentences, expected_sentences)
 
 
-def test_a_search_in_one_language_does_not_depend_on_labels(encoder, tmp_path, monkeypatch):
+def test_a_search_in_one_language_does_not_depend_on_its_being_recognised(
+    encoder, tmp_path, request
+):
+    query = "When is the museum closed?"
     index = CorpusIndex.build(tmp_path / "index", ENGLISH, encoder)
-    expected = index.search("When is the museum closed?", k=9)
-    monkeypatch.setattr(segment_writer, "guess_language", lambda text: "")
-    unlabelled = CorpusIndex.build(tmp_path / "unlabelled", ENGLISH, encoder)
-    assert unlabelled._stored.languages.tolist() == [0] * len(ENGLISH)
-    assert unlabelled.search("When is the museum closed?", k=9) == expected
+    request.getfixturevalue("unlabelled_languages")
+    unlabelled_index = CorpusIndex.build(tmp_path / "unlabelled", ENGLISH, encoder)
+    # The number 0 stands for no language.
+    assert unlabelled_index._stored.languages.tolist() == [0] * len(ENGLISH)
+
+    assert unlabelled_index.search(query, k=9) == index.search(query, k=9)

@@ -35,6 +35,7 @@ QUERIES = [
     SENTENCES[9],
     "Which red dog follows the cat?",
     "mouse",
+    # The model knows no word like zzyzx.
     f"{SENTENCES[100]} zzyzx",
     FRENCH[4],
     "zzyzx",
@@ -43,11 +44,13 @@ QUERIES = [
 
 @pytest.fixture(autouse=True)
 def _without_fsync(monkeypatch):
+    """Save the time of flushing files to the disk."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory):
+    """A random model without layers."""
     path = tmp_path_factory.mktemp("model") / "m"
     folder = random_model.write_model(path, gated=True, num_layers=0)
     return ModelFolder(SentenceEncoder.from_pretrained(folder), show_progress=False)
@@ -79,67 +82,94 @@ def build_shards(folder, texts, encoder, **options):
 
 
 def all_hits(index, encoder, condition=None):
-    """Hits with and without re-ranking."""
+    """The hits of all QUERIES, without re-ranking and with it."""
     hits = []
     for reranker in (None, Reranker(encoder, 12)):
         hits.append(index.search(QUERIES, encoder, k=8, reranker=reranker, where=condition))
     return hits
 
 
+def folder_names(index):
+    return {path.name for path in index.folder.iterdir() if path.is_dir()}
+
+
 def test_the_texts_of_these_tests_have_labels_of_several_languages(encoder, tmp_path):
     """So the tests below compare the searches of several languages."""
     index = CorpusIndex.build(tmp_path / "index", TEXTS, encoder)
+
+    # Latn is the label of a text of which only the script is known.
     labels = {LABELS[number] for number in index._stored.segments[0].languages}
     assert labels >= {"en", "fr", "Latn"}
-    # Texts of which only the script is known belong to the largest language of that script.
+    # Such texts belong to the largest language of their script.
     assert len(set(index._stored.languages)) == 2
 
 
 # -- shards
 
 
-@pytest.mark.parametrize("plain", [False, True])
-def test_an_index_in_shards_has_the_hits_of_one_index(encoder, tmp_path, plain):
+@pytest.mark.parametrize("plain", [False, True], ids=["default", "plain"])
+def test_an_index_in_shards_has_the_ids_and_hits_of_one_index(encoder, tmp_path, plain):
+    # With lines that are not indexed: empty, blank, and without a known word.
     texts = ["", *TEXTS[:40], " ", "\u4e00", *TEXTS[40:]]
+
     whole = CorpusIndex.build(tmp_path / "whole", texts, encoder, plain=plain)
     shards = build_shards(tmp_path / "shards", texts, encoder, plain=plain)
+
+    # 83 lines in shards of 30.
     assert len(shards.config["segments"]) == 3
-    assert (len(shards), shards.ids) == (len(whole), whole.ids)
-    for condition in (None, whole.ids[::3], [], lambda name: name.endswith("7")):
+    assert len(shards) == len(whole)
+    assert shards.ids == whole.ids
+    for condition in (None, whole.ids[::3], [], lambda id_: id_.endswith("7")):
         assert all_hits(shards, encoder, condition) == all_hits(whole, encoder, condition)
 
 
-@pytest.mark.parametrize("plain", [False, True])
-def test_edits_of_an_index_in_shards_give_the_hits_of_one_index(encoder, tmp_path, plain):
+EDITS = (
+    lambda index: index.add(TEXTS[70:]),
+    lambda index: index.update(["5", "40"], [f"{SENTENCES[280]} zzyzx", SENTENCES[281]]),
+    lambda index: index.delete(["1", "33", "75"]),
+    lambda index: index.compact(),
+)
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["default", "plain"])
+def test_an_index_in_shards_has_the_hits_of_one_index_after_each_edit(encoder, tmp_path, plain):
     whole = CorpusIndex.build(tmp_path / "whole", TEXTS[:70], encoder, plain=plain)
     shards = build_shards(tmp_path / "shards", TEXTS[:70], encoder, plain=plain)
-    reader = CorpusIndex.load(shards.folder)
-    before = all_hits(reader, encoder)
-    edits = (
-        lambda index: index.add(TEXTS[70:]),
-        lambda index: index.update(["5", "40"], [f"{SENTENCES[280]} zzyzx", SENTENCES[281]]),
-        lambda index: index.delete(["1", "33", "75"]),
-        lambda index: index.compact(),
-    )
-    for edit in edits:
+
+    for edit in EDITS:
         edit(whole)
         edit(shards)
+
         assert all_hits(shards, encoder) == all_hits(whole, encoder)
     assert shards.ids == whole.ids
     assert shards.is_current()
-    # The folders of the shards are removed; an index that was open before keeps its files.
-    folders = [path.name for path in shards.folder.iterdir() if path.is_dir()]
-    assert folders == [shards.config["segments"][0]["folder"]]
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["default", "plain"])
+def test_compaction_removes_the_folders_of_shards_but_not_from_an_open_index(
+    encoder, tmp_path, plain
+):
+    shards = build_shards(tmp_path / "shards", TEXTS[:70], encoder, plain=plain)
+    reader = CorpusIndex.load(shards.folder)
+    hits_before = all_hits(reader, encoder)
+
+    for edit in EDITS:
+        edit(shards)
+
+    # The last edit is a compaction.
+    assert folder_names(shards) == {shards.config["segments"][0]["folder"]}
     assert not reader.is_current()
-    assert all_hits(reader, encoder) == before
+    assert all_hits(reader, encoder) == hits_before
 
 
-def test_a_new_build_in_shards_replaces_an_edited_index(encoder, tmp_path):
+def test_a_new_build_in_shards_replaces_an_edited_index_and_its_files(encoder, tmp_path):
     shards = build_shards(tmp_path / "shards", TEXTS, encoder)
     expected = all_hits(shards, encoder)
     shards.add([SENTENCES[280]])
     shards.delete(["3"])
+
     rebuilt = build_shards(tmp_path / "shards", TEXTS, encoder)
+
     assert all_hits(rebuilt, encoder) == expected
     listed = {segment["folder"] for segment in rebuilt.config["segments"]}
     names = {path.name for path in rebuilt.folder.iterdir() if not path.name.startswith(".")}
@@ -148,78 +178,107 @@ def test_a_new_build_in_shards_replaces_an_edited_index(encoder, tmp_path):
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors on Linux")
 def test_an_index_of_2000_segments_takes_few_descriptors(encoder, tmp_path):
+    """Systems often allow a process 1024."""
     index = CorpusIndex.build(tmp_path / "index", SENTENCES[:1], encoder)
     config = read_config(index.folder)
-    (segment,) = config["segments"]
+    # The same segment 2000 times.
+    [segment] = config["segments"]
     config |= {"segments": [segment] * 2000, "sentences": 2000}
     (index.folder / "index.json").write_text(config_text(config))
-    before = len(os.listdir("/proc/self/fd"))
-    opened = CorpusIndex.load(index.folder)
-    assert len(opened) == 2000
-    assert len(opened.search(SENTENCES[0], encoder, k=5)) == 5
-    assert len(os.listdir("/proc/self/fd")) < before + 10
+    num_files_before = len(os.listdir("/proc/self/fd"))
+
+    loaded = CorpusIndex.load(index.folder)
+    hits = loaded.search(SENTENCES[0], encoder, k=5)
+
+    assert len(loaded) == 2000
+    assert len(hits) == 5
+    assert len(os.listdir("/proc/self/fd")) < num_files_before + 10
 
 
 # -- words, re-ranking and conditions
 
 
-def test_a_word_that_the_model_does_not_know_finds_its_sentence(encoder, tmp_path):
+@pytest.mark.parametrize(
+    ("query", "only_hit"),
+    # Without a known word, a query has no vector, and finds sentences by their words alone.
+    [("zzyzx horse", False), ("zzyzx", True)],
+    ids=["known and unknown", "unknown"],
+)
+def test_a_word_that_the_model_does_not_know_finds_its_sentence(encoder, tmp_path, query, only_hit):
     sentences = [*SENTENCES[:150], "The zzyzx sleeps near the horse."]
     index = CorpusIndex.build(tmp_path / "index", sentences, encoder)
-    hits = index.search("zzyzx horse", encoder, k=151)
+
+    hits = index.search(query, encoder, k=len(sentences))
+
     assert hits[0].line == 150
-    # Without a known word, the query has no vector.
-    assert [hit.line for hit in index.search("zzyzx", encoder, k=151)] == [150]
+    if only_hit:
+        assert len(hits) == 1
 
 
-def test_the_weights_of_words_leave_out_deleted_passages(encoder, tmp_path):
+def test_deleted_passages_do_not_count_in_the_weights_of_words(encoder, tmp_path):
+    # The word ferry is in all of the deleted passages, and in one of the others.
     old = [f"The ferry number {number} leaves the old harbour at noon." for number in range(40)]
     new = ["The ferry to the island sails in winter.", "The pool is closed in winter.", *TEXTS]
     ids = [f"note-{number}" for number in range(len(old) + len(new))]
     edited = CorpusIndex.build(tmp_path / "edited", old + new, encoder, ids=ids)
-    edited.delete(ids[:40])
-    fresh = CorpusIndex.build(tmp_path / "fresh", new, encoder, ids=ids[40:])
-    query = "Is the ferry closed?"
-    expected = fresh.search(query, encoder)
-    hits = edited.search(query, encoder)
-    assert [(hit.id, hit.score) for hit in hits] == [(hit.id, hit.score) for hit in expected]
+    edited.delete(ids[: len(old)])
+    fresh = CorpusIndex.build(tmp_path / "fresh", new, encoder, ids=ids[len(old) :])
+
+    hits = edited.search("Is the ferry closed?", encoder)
+
+    expected_hits = fresh.search("Is the ferry closed?", encoder)
+    assert [(hit.id, hit.score) for hit in hits] == [(hit.id, hit.score) for hit in expected_hits]
 
 
-def test_passages_are_reranked_by_their_best_sentence(encoder, tmp_path):
+@pytest.mark.parametrize("query", QUERIES[:3], ids=["sentence", "question", "word"])
+def test_passages_are_reranked_by_their_best_sentence(encoder, tmp_path, query):
     index = CorpusIndex.build(tmp_path / "index", TEXTS[:20], encoder)
-    reranker = Reranker(encoder, 10, weight=0.5)
-    for query in QUERIES[:3]:
-        candidates = index.search(query, encoder, k=10)
-        matches = [hit.match or hit.text for hit in candidates]
-        scores = np.array([[hit.score for hit in candidates]])
-        ranks = np.arange(10)[None]
+    num_candidates = 10
+    reranker = Reranker(encoder, num_candidates, weight=0.5)
 
-        def read(rows, matches=matches):
-            return [matches[row] for row in rows]
+    hits = index.search(query, encoder, k=4, reranker=reranker)
 
-        expected = reranker.scores([query], read, scores, ranks)
-        hits = index.search(query, encoder, k=4, reranker=reranker)
-        order = np.argsort(-expected[0], kind="stable")[:4]
-        assert [hit.id for hit in hits] == [candidates[number].id for number in order]
-        assert [hit.match or hit.text for hit in hits] == [matches[number] for number in order]
-        np.testing.assert_allclose([hit.score for hit in hits], expected[0][order], rtol=1e-6)
+    # A candidate of one sentence has no match.
+    candidates = index.search(query, encoder, k=num_candidates)
+    best_sentences = [hit.match or hit.text for hit in candidates]
+
+    def read(rows):
+        return [best_sentences[row] for row in rows]
+
+    scores = np.array([[hit.score for hit in candidates]])
+    [reranked_scores] = reranker.scores([query], read, scores, np.arange(num_candidates)[None])
+    order = np.argsort(-reranked_scores, kind="stable")[:4]
+    assert [hit.id for hit in hits] == [candidates[number].id for number in order]
+    matches = [hit.match or hit.text for hit in hits]
+    assert matches == [best_sentences[number] for number in order]
+    np.testing.assert_allclose([hit.score for hit in hits], reranked_scores[order], rtol=1e-6)
 
 
-@pytest.mark.parametrize("plain", [False, True])
-def test_all_documents_that_fulfil_a_condition_are_hits_with_any_ranking(encoder, tmp_path, plain):
+ALLOWED_IDS = [str(number) for number in range(1, 40)]
+
+
+@pytest.mark.parametrize(
+    "condition", [ALLOWED_IDS, lambda id_: int(id_) < 40], ids=["ids", "function"]
+)
+@pytest.mark.parametrize("is_reranked", [False, True], ids=["ranked", "reranked"])
+@pytest.mark.parametrize("plain", [False, True], ids=["default", "plain"])
+def test_all_documents_that_fulfil_a_condition_are_hits_with_any_ranking(
+    encoder, tmp_path, plain, is_reranked, condition
+):
     index = CorpusIndex.build(tmp_path / "index", TEXTS, encoder, plain=plain)
     index.delete(["2"])
-    names = [str(number) for number in range(1, 40)]
-    for reranker in (None, Reranker(encoder, 80)):
-        options = {"k": 80, "reranker": reranker}
-        for condition in (names, lambda name: int(name) < 40):
-            for query in QUERIES[:-1]:
-                hits = index.search(query, encoder, where=condition, **options)
-                assert {hit.id for hit in hits} == set(names) - {"2"}
-                # In a default index, a score depends on the candidates.
-                if plain:
-                    full = index.search(query, encoder, **options)
-                    assert hits == [hit for hit in full if hit.id in names]
+    options = {"k": len(TEXTS)}
+    if is_reranked:
+        options["reranker"] = Reranker(encoder, len(TEXTS))
+    # The last has no known word, and so no vector.
+    for query in QUERIES[:-1]:
+        hits = index.search(query, encoder, where=condition, **options)
+
+        assert {hit.id for hit in hits} == set(ALLOWED_IDS) - {"2"}
+        # In a default index, a score depends on the candidates.
+        if plain:
+            hits_without_condition = index.search(query, encoder, **options)
+            assert hits == [hit for hit in hits_without_condition if hit.id in ALLOWED_IDS]
 
 
 # -- random edits
@@ -227,36 +286,37 @@ def test_all_documents_that_fulfil_a_condition_are_hits_with_any_ranking(encoder
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["flat", "float16", "int8"])
-@pytest.mark.parametrize("plain", [False, True])
-def test_random_edits_give_the_hits_of_a_new_index(encoder, tmp_path, kind, plain):
-    """To the last bit; rounded kinds after compaction, because edits do not round vectors."""
+@pytest.mark.parametrize("plain", [False, True], ids=["default", "plain"])
+def test_random_edits_give_the_hits_of_a_new_index_to_the_last_bit(encoder, tmp_path, kind, plain):
+    """Rounded kinds only after compaction, because edits do not round vectors."""
     pytest.importorskip("faiss")
     rng = random.Random(1)
     pool = SENTENCES if plain else TEXTS
     options = {"kind": kind, "plain": plain}
+    # The texts that the index must have, by their ids, which are line numbers.
     texts = {str(number + 1): text for number, text in enumerate(pool[:40])}
     index = build_shards(tmp_path / "index", texts.values(), encoder, **options)
     next_line = 41
     num_compared = 0
     for number in range(60):
         edit = rng.choice(["add", "update", "delete", "compact"])
-        names = rng.sample(sorted(texts), min(rng.randint(1, 6), len(texts)))
+        ids = rng.sample(sorted(texts), min(rng.randint(1, 6), len(texts)))
         if edit == "add":
             new = rng.choices(pool, k=rng.randint(1, 6))
             index.add(new)
             texts |= {str(next_line + place): text for place, text in enumerate(new)}
             next_line += len(new)
         elif edit == "update":
-            new = rng.choices([*pool, "A zzyzx dog sleeps. It sees the mouse."], k=len(names))
-            index.update(names, new)
+            new = rng.choices([*pool, "A zzyzx dog sleeps. It sees the mouse."], k=len(ids))
+            index.update(ids, new)
             # An updated document is the last in the index; hits with equal scores are in its order.
-            for name, text in zip(names, new, strict=True):
-                del texts[name]
-                texts[name] = text
+            for id_, text in zip(ids, new, strict=True):
+                del texts[id_]
+                texts[id_] = text
         elif edit == "delete" and len(texts) > 20:
-            index.delete(names)
-            for name in names:
-                del texts[name]
+            index.delete(ids)
+            for id_ in ids:
+                del texts[id_]
         elif edit == "compact":
             index.compact()
         is_compact = len(index.config["segments"]) == 1 and index.config["deleted"] is None
@@ -266,11 +326,12 @@ def test_random_edits_give_the_hits_of_a_new_index(encoder, tmp_path, kind, plai
         new_index = CorpusIndex.build(
             tmp_path / "new", texts.values(), encoder, ids=list(texts), **options
         )
-        half = set(rng.sample(sorted(texts), len(texts) // 2))
-        for condition in (None, half):
+        half_of_ids = set(rng.sample(sorted(texts), len(texts) // 2))
+        for condition in (None, half_of_ids):
             hits = without_lines(all_hits(index, encoder, condition))
             assert hits == without_lines(all_hits(new_index, encoder, condition)), (number, edit)
             num_compared += 1
+    # Of 60 edits, about a quarter are compactions.
     assert num_compared >= 20
 
 
