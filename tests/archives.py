@@ -7,6 +7,7 @@ import zipfile
 
 
 def member(name: str, kind: bytes = tarfile.REGTYPE, **fields) -> tarfile.TarInfo:
+    """Describe a member of a tar file, of a type that is a constant of `tarfile`."""
     info = tarfile.TarInfo(name)
     info.type = kind
     for field, value in fields.items():
@@ -15,6 +16,7 @@ def member(name: str, kind: bytes = tarfile.REGTYPE, **fields) -> tarfile.TarInf
 
 
 def tar_of(*members: tuple[str | tarfile.TarInfo, bytes], **options) -> bytes:
+    """Pack names, or descriptions of members, with their contents as .tar.gz."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w:gz", **options) as packed:
         for name, content in members:
@@ -25,7 +27,7 @@ def tar_of(*members: tuple[str | tarfile.TarInfo, bytes], **options) -> bytes:
 
 
 def zip_of(*members: tuple[str, bytes], kind: int = stat.S_IFREG) -> bytes:
-    """Pack files of the type `kind`, a constant of `stat`."""
+    """Pack names with their contents as .zip, as files of the type `kind`, a constant of `stat`."""
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as packed:
         for name, content in members:

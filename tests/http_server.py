@@ -18,7 +18,8 @@ class Server(http.server.ThreadingHTTPServer):
     Attributes:
         content: the bytes of the file.
         ranges: whether the header Range is respected.
-        troubles: for the next requests, one each: an error status, "drop", "reset", or None.
+        troubles: for the next requests, one each: an error status; "drop" or "reset", which end
+            the connection after half of the requested bytes; or None.
         requests: the headers Range of all requests.
     """
 
@@ -67,6 +68,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def serving() -> Iterator[Server]:
+    """Run a server inside the block."""
     server = Server()
     yield server
     server.shutdown()

@@ -28,6 +28,8 @@ LEVELS = (
 LEVEL_OF = {name: level for level, names in enumerate(LEVELS, start=1) for name in names}
 # Only these folders and their subfolders import fairseq.
 FAIRSEQ_FOLDERS = {"training", "tasks"}
+# fairseq, and the packages that only fairseq needs.
+FAIRSEQ_PACKAGES = ("fairseq", "fairseq_cli", "omegaconf", "hydra")
 
 
 def part_of(path: Path) -> str:
@@ -60,24 +62,42 @@ def file_of(module: str) -> Path | None:
     return None
 
 
-def test_a_file_imports_only_from_lower_levels():
+def test_every_folder_and_module_has_a_level():
+    parts = {part_of(path) for path in SOURCES}
+
+    # The file __init__.py of the package itself gathers names of all levels.
+    assert parts - {"__init__"} == set(LEVEL_OF)
+
+
+def test_a_file_imports_only_from_its_own_part_and_from_lower_levels():
     for path in SOURCES:
         part = part_of(path)
+        if part == "__init__":
+            continue
         for module in imports_of(path):
             imported = file_of(module)
-            if part != "__init__" and imported and part_of(imported) not in (part, "__init__"):
-                assert LEVEL_OF[part_of(imported)] < LEVEL_OF[part], f"{path} imports {module}"
+            if imported is None:
+                # A module of another package.
+                continue
+            imported_part = part_of(imported)
+            if imported_part not in (part, "__init__"):
+                assert LEVEL_OF[imported_part] < LEVEL_OF[part], f"{path} imports {module}"
 
 
-def test_only_training_and_tasks_import_fairseq():
+def test_only_training_and_tasks_import_fairseq_and_what_comes_with_it():
     for path in SOURCES:
         for module in imports_of(path):
-            if module.split(".")[0] in ("fairseq", "fairseq_cli", "omegaconf", "hydra"):
+            package = module.split(".")[0]
+            if package in FAIRSEQ_PACKAGES:
                 folder = part_of(path).split("/")[0]
                 assert folder in FAIRSEQ_FOLDERS, f"{path} imports {module}"
 
 
 def test_files_do_not_import_each_other_in_a_circle():
+    """Files that import none of the remaining files are taken away, until none is left.
+
+    In a circle, every file imports a remaining one.
+    """
     remaining = {}
     for path in SOURCES:
         remaining[path] = {file_of(module) for module in imports_of(path)} - {path, None}
@@ -103,11 +123,8 @@ def test_benchmarks_and_examples_do_not_import_cli():
             assert not f"{module}.".startswith("fairseq_lxsr.cli."), path
 
 
-def test_every_folder_and_module_has_a_level():
-    assert {part_of(path) for path in SOURCES} - {"__init__"} == set(LEVEL_OF)
-
-
-def test_only_cli_takes_a_namespace_of_argparse():
+def test_only_functions_of_cli_take_a_namespace_of_argparse():
+    """A namespace has no declared fields, so the rest of the package takes values with types."""
     for path in SOURCES:
         if part_of(path) == "cli":
             continue
@@ -119,21 +136,23 @@ def test_only_cli_takes_a_namespace_of_argparse():
                         assert "Namespace" not in annotation, f"{path}: {node.name}"
 
 
-WITHOUT_FAIRSEQ = """
+# Makes every import of fairseq fail, as on a machine where it is not installed.
+BLOCK_FAIRSEQ = f"""
 import sys
 
 class Blocked:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("fairseq", "fairseq_cli", "omegaconf", "hydra"):
-            raise ImportError(f"blocked: {name}")
+        if name.split(".")[0] in {FAIRSEQ_PACKAGES}:
+            raise ImportError(f"blocked: {{name}}")
 
 sys.meta_path.insert(0, Blocked())
 """
 
 
-def without_fairseq(code: str) -> subprocess.CompletedProcess:
+def run_without_fairseq(code: str) -> subprocess.CompletedProcess:
+    """Run code in a new Python in which fairseq cannot be imported."""
     return subprocess.run(
-        [sys.executable, "-c", WITHOUT_FAIRSEQ + code],
+        [sys.executable, "-c", BLOCK_FAIRSEQ + code],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -142,25 +161,34 @@ def without_fairseq(code: str) -> subprocess.CompletedProcess:
     )
 
 
-def test_fairseq_can_be_blocked():
-    assert "blocked: fairseq" in without_fairseq("import fairseq").stderr
+def test_an_import_of_fairseq_fails_if_it_is_blocked():
+    """The next two tests rely on it."""
+    process = run_without_fairseq("import fairseq")
+
+    assert "ImportError: blocked: fairseq" in process.stderr
 
 
 def test_a_trained_model_is_exported_and_used_without_fairseq(toy_work, toy_checkpoint, tmp_path):
     text = toy_work / "corpus" / "en-fr" / "test"
     code = f"""
-import fairseq_lxsr
+from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.cli.main import main
-main(["export", "folder", "--checkpoint", {str(toy_checkpoint)!r}, "--output", {str(tmp_path / "model")!r}])
-main(["embed", "--model", {str(tmp_path / "model")!r}, "--input", "{text}.en", "--output", {str(tmp_path / "o.npy")!r}])
-main(["eval", "xsr", "--model", {str(tmp_path / "model")!r}, "--source", "{text}.en", "--target", "{text}.fr"])
-assert fairseq_lxsr.SentenceEncoder.from_pretrained({str(tmp_path / "model")!r}).encode(["a dog"]).shape == (1, 32)
+
+model = {str(tmp_path / "model")!r}
+vectors = {str(tmp_path / "vectors.npy")!r}
+main(["export", "folder", "--checkpoint", {str(toy_checkpoint)!r}, "--output", model])
+main(["embed", "--model", model, "--input", "{text}.en", "--output", vectors])
+main(["eval", "xsr", "--model", model, "--source", "{text}.en", "--target", "{text}.fr"])
+# The architecture lxsr_tiny makes vectors of 32 numbers.
+assert SentenceEncoder.from_pretrained(model).encode(["a dog"]).shape == (1, 32)
 assert not [name for name in sys.modules if name.split(".")[0] == "fairseq"]
 print("done")
 """
-    done = without_fairseq(code)
-    assert done.stdout.endswith("done\n"), done.stderr
-    assert (tmp_path / "o.npy").exists()
+
+    process = run_without_fairseq(code)
+
+    assert process.stdout.endswith("done\n"), process.stderr
+    assert (tmp_path / "vectors.npy").exists()
 
 
 def test_preparation_works_without_fairseq(toy_work, tmp_path):
@@ -169,6 +197,8 @@ from fairseq_lxsr.cli.main import main
 main(["prepare", "--work", {str(tmp_path)!r}, "--data", {str(toy_work / "text")!r}, "--vocab-size", "200",
       "--valid-size", "50", "--test-size", "50"])
 """
-    done = without_fairseq(code)
-    assert done.returncode == 0, done.stderr
+
+    process = run_without_fairseq(code)
+
+    assert process.returncode == 0, process.stderr
     assert (tmp_path / "data-bin" / "train.en-fr.en.bin").is_file()

@@ -41,31 +41,46 @@ for module, names in {
 """
 
 
-def without_posix(code: str) -> subprocess.CompletedProcess:
+def run_without_posix(code: str) -> subprocess.CompletedProcess:
+    """Run code in a new Python that lacks what Windows lacks."""
     command = [sys.executable, "-X", "warn_default_encoding", "-c", WITHOUT_POSIX + code]
     return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
 
 @pytest.mark.slow
-def test_the_parts_of_posix_are_missing():
-    code = """
-for code in ("import fcntl", "from signal import SIGPIPE", "import os; os.fork", "open(__file__)"):
+def test_the_removed_parts_of_posix_and_reading_without_an_encoding_raise_errors():
+    """The tests below rely on it."""
+    expected = {
+        "import fcntl": "ModuleNotFoundError",
+        "from signal import SIGPIPE": "ImportError",
+        "os.fork": "AttributeError",
+        # In a module of this package, whose name begins with fairseq_lxsr.
+        "open(os.devnull)": "EncodingWarning",
+    }
+    code = f"""
+for statement in {list(expected)}:
     try:
-        exec(code, {"__name__": "fairseq_lxsr.x", "__file__": os.devnull})
-    except (ImportError, AttributeError, EncodingWarning) as error:
+        exec(statement, {{"__name__": "fairseq_lxsr.x", "os": os}})
+    except Exception as error:
         print(type(error).__name__)
 """
-    missing = without_posix(code).stdout.split()
-    assert missing == ["ModuleNotFoundError", "ImportError", "AttributeError", "EncodingWarning"]
+
+    process = run_without_posix(code)
+
+    assert process.stdout.split() == list(expected.values()), process.stderr
 
 
 @pytest.fixture(scope="module")
 def posix_free_run(tmp_path_factory):
-    """A folder, and the one process without POSIX that ran all commands of the tests below in it."""
+    """A folder, and the process without POSIX that ran the commands of the next two tests in it.
+
+    One process runs all of them, because its imports take seconds. The last command searches an
+    index that does not exist, and is refused.
+    """
     folder = tmp_path_factory.mktemp("other")
     toy.write(folder / "text", toy.sentences(200))
     (folder / "dogs").write_text("a dog\na house\n")
-    # The model of the package is loaded once only, because that takes a second.
+    # The commands use a small model, because loading the model of the package takes a second.
     small_model.write_folder(folder / "model", num_layers=0, gated=True)
     code = f"""
 from pathlib import Path
@@ -86,34 +101,58 @@ if __name__ == "__main__":
     assert SentenceEncoder.from_pretrained("lxsr-static").encode(["a dog"]).shape == (1, 256)
     laser = {str(small_model.write_folder(folder / "laser", "laser"))!r}
     assert SentenceEncoder.from_pretrained(laser).encode(["a dog"]).shape[0] == 1
+    # Twice: the second time, the outputs are replaced.
     for _ in range(2):
         main(["index", *model, "--input", dogs, "--output", str(folder / "index")])
         main(["embed", *model, "--input", dogs, "--output", str(folder / "x.npy")])
     main(["search", "--index", str(folder / "index"), "a dog", "--output", "-", "--k", "1"])
     main(["search", "--index", "none", "a dog"])
 """
-    return folder, without_posix(code)
+    return folder, run_without_posix(code)
 
 
 @pytest.mark.slow
-def test_encoding_and_indexes_work_and_bad_input_is_refused_in_one_line(posix_free_run):
-    _, process = posix_free_run
-    assert process.returncode == 2, process.stderr
-    assert process.stdout.splitlines()[-1].endswith("\t1\ta dog\ta dog")
-    assert process.stderr.splitlines()[-1].startswith("lxsr: error: none: ")
-
-
-@pytest.mark.slow
-def test_preparation_mining_scoring_evaluation_and_export_work(posix_free_run):
+def test_without_posix_every_command_writes_its_output(posix_free_run):
     folder, process = posix_free_run
-    # The status is that of the last command, which comes after these.
-    assert process.returncode == 2, process.stderr
-    for name in ("work", "mined.tsv", "scored.tsv", "scores.jsonl", "web"):
+
+    # If one of the commands or encoders failed, the refused command at the end would not be reached.
+    assert process.stderr.splitlines()[-1].startswith("lxsr: error: none: ")
+    outputs = ("work", "mined.tsv", "scored.tsv", "scores.jsonl", "web", "index", "x.npy")
+    for name in outputs:
         assert (folder / name).exists(), name
 
 
-def test_training_on_a_newer_python_names_the_versions_that_work(toy_work, monkeypatch):
-    words = ("train", toy_work / "data-bin", "--recipe", "best")
+@pytest.mark.slow
+def test_without_posix_search_finds_the_sentence(posix_free_run):
+    _, process = posix_free_run
+
+    # The end of the row: number of the line, the line, and the text that is shown.
+    assert process.stdout.splitlines()[-1].endswith("\t1\ta dog\ta dog")
+
+
+@pytest.mark.slow
+def test_without_posix_bad_input_is_refused_in_one_line(posix_free_run):
+    _, process = posix_free_run
+
+    assert process.returncode == 2, process.stderr
+    assert process.stderr.splitlines()[-1].startswith("lxsr: error: none: ")
+
+
+@pytest.fixture
+def too_new_python(monkeypatch):
+    """Declare that fairseq cannot be imported by the version of Python that runs the tests."""
     monkeypatch.setattr(train, "TOO_NEW", sys.version_info[:2])
-    refused(lxsr_here(*words, check=False), sys.executable, "3.13")
-    assert lxsr_here(*words, "--print").stdout.startswith("fairseq-train ")
+
+
+@pytest.mark.usefixtures("too_new_python")
+def test_training_on_a_too_new_python_is_refused_and_names_the_newest_version_that_works(toy_work):
+    result = lxsr_here("train", toy_work / "data-bin", "--recipe", "best", check=False)
+
+    refused(result, sys.executable, "Python 3.11 to 3.13")
+
+
+@pytest.mark.usefixtures("too_new_python")
+def test_the_command_of_a_training_is_printed_on_a_too_new_python_too(toy_work):
+    result = lxsr_here("train", toy_work / "data-bin", "--recipe", "best", "--print")
+
+    assert result.stdout.startswith("fairseq-train ")

@@ -16,6 +16,7 @@ from fairseq_lxsr.preparation.config import Cleaning, PrepareConfig, SubwordOpti
 
 yaml = pytest.importorskip("yaml")
 
+# Single values of every type that YAML has, and values at limits or with a meaning somewhere.
 SCALARS = st.one_of(
     st.none(),
     st.booleans(),
@@ -28,6 +29,7 @@ SCALARS = st.one_of(
         ["", ".", "en-fr", "a\0b", "\ud800", "no", 10**400, -1, 0, 2**31, 0.99, "stopwords"]
     ),
 )
+# Single values, and lists and mappings of them.
 VALUES = st.recursive(
     SCALARS,
     lambda inner: st.one_of(
@@ -37,32 +39,43 @@ VALUES = st.recursive(
 )
 
 
-def some_of(kind: type, **nested) -> st.SearchStrategy:
-    """Draw mappings with some fields of a dataclass, with any values; `nested` adds values."""
-    names = [item.name for item in fields(kind)]
-    return st.fixed_dictionaries(
-        {}, optional={name: VALUES | nested.get(name, st.nothing()) for name in names}
-    )
+def mappings_of_fields(kind: type, **likely_values) -> st.SearchStrategy:
+    """Draw mappings from some fields of a dataclass to any values.
+
+    Args:
+        likely_values: further values by field, which may be valid.
+    """
+    values = {}
+    for item in fields(kind):
+        values[item.name] = VALUES | likely_values.get(item.name, st.nothing())
+    return st.fixed_dictionaries({}, optional=values)
 
 
 def filters() -> st.SearchStrategy:
+    """Draw mappings from names of filters to any values, or to options of filters."""
     options = st.dictionaries(
         st.sampled_from(["shortest", "longest", "ratio", "share", "method", "find"]), VALUES
     )
     return st.dictionaries(st.sampled_from([*FILTERS, "none"]), VALUES | options, max_size=3)
 
 
-PREPARE = some_of(
+PREPARE = mappings_of_fields(
     PrepareConfig,
     pairs=st.just({"en-fr": "text"}) | st.dictionaries(st.just("en-fr"), VALUES, min_size=1),
-    cleaning=some_of(Cleaning, filters=filters(), repeats=st.just("side")),
-    subwords=some_of(SubwordOptions),
+    cleaning=mappings_of_fields(Cleaning, filters=filters(), repeats=st.just("side")),
+    subwords=mappings_of_fields(SubwordOptions),
 )
-CONTEXT = some_of(ContextConfig, documents=st.just({"en": "a", "fr": "b"}))
+CONTEXT = mappings_of_fields(ContextConfig, documents=st.just({"en": "a", "fr": "b"}))
 
 
-def read_or_refused(content, kind: type):
-    """Return the configuration, or None if it is refused; check the message."""
+def assert_read_or_refused(content, kind: type):
+    """Check that a configuration is read, or refused in one line of reasonable length.
+
+    Any other exception than InputError fails the test.
+
+    Returns:
+        The configuration, or None if it is refused.
+    """
     try:
         return from_mapping(content, kind, "the file")
     except InputError as error:
@@ -75,10 +88,11 @@ def read_or_refused(content, kind: type):
 @pytest.mark.slow
 @settings(derandomize=True, max_examples=30, deadline=None)
 @given(content=PREPARE | VALUES)
-def test_any_configuration_of_a_preparation_is_read_or_refused(content):
-    config = read_or_refused(content, PrepareConfig)
+def test_any_configuration_of_a_preparation_and_its_filters_is_read_or_refused(content):
+    config = assert_read_or_refused(content, PrepareConfig)
+
     if config is not None and config.cleaning.filters:
-        # The method of language identification may not be installed.
+        # It is also refused if the package that identifies languages is not installed.
         with contextlib.suppress(InputError):
             make_filters(config.cleaning.filters, ("en", "fr"))
 
@@ -86,20 +100,26 @@ def test_any_configuration_of_a_preparation_is_read_or_refused(content):
 @settings(derandomize=True, max_examples=30, deadline=None)
 @given(content=CONTEXT | VALUES)
 def test_any_configuration_of_a_training_without_parallel_text_is_read_or_refused(content):
-    read_or_refused(content, ContextConfig)
+    assert_read_or_refused(content, ContextConfig)
 
 
-@pytest.mark.parametrize("kind", [PrepareConfig, ContextConfig, Cleaning, SubwordOptions])
+# Valid values of the fields without a default.
+REQUIRED_FIELDS = {
+    PrepareConfig: {"pairs": {"en-fr": None}},
+    ContextConfig: {"documents": {"en": "a", "fr": "b"}},
+    Cleaning: {},
+    SubwordOptions: {},
+}
+
+
+@pytest.mark.parametrize("kind", REQUIRED_FIELDS)
 @settings(derandomize=True, max_examples=60, deadline=None)
 @given(data=st.data())
-def test_any_value_of_a_single_field_is_read_or_refused(kind, data):
-    """The required fields are valid, so that the value of the field is reached."""
-    required = {
-        PrepareConfig: {"pairs": {"en-fr": None}},
-        ContextConfig: {"documents": {"en": "a", "fr": "b"}},
-    }
+def test_a_valid_configuration_with_any_value_in_one_field_is_read_or_refused(kind, data):
     name = data.draw(st.sampled_from([item.name for item in fields(kind)]))
-    read_or_refused(required.get(kind, {}) | {name: data.draw(VALUES)}, kind)
+    value = data.draw(VALUES)
+
+    assert_read_or_refused(REQUIRED_FIELDS[kind] | {name: value}, kind)
 
 
 @settings(derandomize=True, max_examples=100, deadline=None)
@@ -107,9 +127,11 @@ def test_any_value_of_a_single_field_is_read_or_refused(kind, data):
     content=st.binary(max_size=60)
     | VALUES.map(lambda value: yaml.dump(value).encode("utf-8", "replace"))
 )
-def test_any_bytes_as_a_file_are_refused_with_its_path(content, tmp_path_factory):
+def test_a_file_of_any_bytes_or_values_is_refused_with_its_path(content, tmp_path_factory):
+    """No drawn content is a valid configuration, because a required field is always missing."""
     path = Path(tmp_path_factory.getbasetemp()) / "any.yaml"
     path.write_bytes(content)
+
     for kind in (PrepareConfig, ContextConfig):
         with pytest.raises(InputError, match=r"any\.yaml"):
             read_yaml_config(path, kind)

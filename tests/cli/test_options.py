@@ -12,7 +12,7 @@ from fairseq_lxsr.evaluation.score import Score, append_scores
 from fairseq_lxsr.options import Range
 
 
-def test_every_number_has_a_range():
+def test_every_option_with_a_number_has_a_range():
     for program, action in options():
         is_number = (
             action.type in (int, float)
@@ -23,24 +23,32 @@ def test_every_number_has_a_range():
             assert isinstance(action.type, Range), (program, action.option_strings)
 
 
-def test_numbers_out_of_range_are_refused():
-    number_of_options = 0
+# No number, or none that an option accepts: the last has more digits than Python converts.
+NEVER_ACCEPTED = ("nan", "inf", "1e400", "", "x", "0.5.5", "9" * 5000)
+# Numbers that are out of the range of most options.
+SELDOM_ACCEPTED = ("-9", "9" * 30)
+
+
+def test_every_option_refuses_numbers_out_of_its_range():
+    num_options = 0
     for program, action in options():
         if not isinstance(action.type, Range):
             continue
-        number_of_options += 1
+        num_options += 1
         option = action.option_strings[0]
-        command = [*program.split()[1:], option]
-        for value in ("-9", "nan", "inf", "1e400", "", "x", "9" * 30, "9" * 5000, "0.5.5"):
-            if value in ("-9", "9" * 30) and float(value) in action.type:
-                continue
-            with case((program, option, value[:40])):
-                result = lxsr_here(*command, value, check=False)
-                refused(result, f"argument {option}:", f"{value!r:.20}"[:-1])
-    assert number_of_options > 50
+        verb = program.split()[1:]
+        refused_numbers = [text for text in SELDOM_ACCEPTED if float(text) not in action.type]
+        for text in (*NEVER_ACCEPTED, *refused_numbers):
+            with case((program, option, text[:40])):
+                result = lxsr_here(*verb, option, text, check=False)
+                # The message shows the beginning of a long value.
+                refused(result, f"argument {option}:", f"'{text[:18]}")
+
+    # The options were found.
+    assert num_options > 50
 
 
-def test_empty_paths_and_paths_with_nul_are_refused():
+def test_every_option_refuses_empty_paths_and_paths_with_nul():
     """An empty path would be the current folder."""
     is_path = re.compile(r"FILE|FOLDER|DIR|PATH|TEMPLATE|PREFIX|DATA_BIN|\.jsonl|\.yaml")
     for program, action in options():
@@ -59,29 +67,51 @@ def test_empty_paths_and_paths_with_nul_are_refused():
 
 
 @pytest.mark.parametrize("option", ["--input", "--output", "--model"])
-def test_an_empty_name_is_refused(option):
-    refused(lxsr_here("embed", option, "", check=False), f"argument {option}:", "''")
+def test_an_empty_name_on_the_command_line_is_refused_by_its_option(option):
+    result = lxsr_here("embed", option, "", check=False)
+
+    refused(result, f"argument {option}:", "''")
 
 
-def test_a_folder_is_not_an_output_file():
-    for verb in ("embed", "mine"):
-        for folder in (".", "/", "./"):
-            result = lxsr_here(verb, "--output", folder, check=False)
-            refused(result, "argument --output:", repr(folder))
+@pytest.mark.parametrize("verb", ["embed", "mine"])
+@pytest.mark.parametrize("folder", [".", "/", "./"])
+def test_the_name_of_a_folder_is_refused_as_an_output_file(verb, folder):
+    result = lxsr_here(verb, "--output", folder, check=False)
+
+    refused(result, "argument --output:", repr(folder))
 
 
 @pytest.mark.parametrize(
-    "shard", ["0/4", "5/4", "1/0", "1", "/", "1/2/3", "1/" + "9" * 5000, "a/b", "1.0/2"]
+    "shard",
+    [
+        # Not from 1 to the number of shards.
+        "0/4",
+        "5/4",
+        "1/0",
+        # Not two integers.
+        "1",
+        "/",
+        "1/2/3",
+        "a/b",
+        "1.0/2",
+        pytest.param("1/" + "9" * 5000, id="digits"),
+    ],
 )
 def test_an_invalid_shard_is_refused(shard):
     result = lxsr_here("embed", "--shard", shard, check=False)
-    refused(result, "argument --shard:", f"{shard!r:.40}".removesuffix("'"))
+
+    # The message shows the beginning of a long value.
+    refused(result, "argument --shard:", f"'{shard[:38]}")
 
 
-def test_defaults_are_in_their_ranges_and_the_help_says_which_switches_are_on():
+def test_every_default_is_in_the_range_of_its_option():
     for program, action in options():
         if isinstance(action.type, Range) and action.default not in (None, argparse.SUPPRESS):
             assert action.default in action.type, (program, action.option_strings)
+
+
+def test_the_help_of_every_switch_that_is_on_by_default_says_so():
+    for program, action in options():
         if isinstance(action, argparse.BooleanOptionalAction) and action.default:
             assert "default: yes" in action.help, (program, action.option_strings)
 
@@ -89,16 +119,20 @@ def test_defaults_are_in_their_ranges_and_the_help_says_which_switches_are_on():
 def test_a_value_of_two_dashes_is_refused():
     """argparse would drop it."""
     result = lxsr_here("embed", "--model=m", "--input=i", "--output=--", check=False)
+
     refused(result, "--output=--: ")
 
 
-def test_a_title_with_invalid_characters_is_shown_with_question_marks(tmp_path):
+def test_bytes_of_a_title_that_are_not_utf8_become_question_marks(tmp_path):
     append_scores(tmp_path / "scores.jsonl", [Score("xsr", "en->fr", {"P@1": 1.0}, {"model": "x"})])
-    lxsr_here("report", tmp_path, "--title", "caf\u00e9 \udcff")
-    assert "<title>caf\u00e9 ?</title>" in (tmp_path / "report.html").read_text("utf-8")
+
+    # Python represents the byte FF by U+DCFF.
+    lxsr_here("report", tmp_path, "--title", "café \udcff")
+
+    assert "<title>café ?</title>" in (tmp_path / "report.html").read_text("utf-8")
 
 
-def test_lxsr_alone_prints_the_verbs():
+def test_lxsr_alone_prints_its_help():
     assert lxsr_here().stdout == lxsr_here("--help").stdout
 
 
@@ -109,6 +143,7 @@ PT = f"--checkpoint {COMPATIBILITY}/best.pt"
 @pytest.mark.parametrize(
     ("command", "message"),
     [
+        # Unknown or missing verbs, protocols and options.
         ("no-verb", "'no-verb'"),
         ("--no-such-option", "VERB; see lxsr --help"),
         ("eval", "PROTOCOL; see lxsr eval --help"),
@@ -142,22 +177,29 @@ PT = f"--checkpoint {COMPATIBILITY}/best.pt"
         ),
     ],
 )
-def test_a_wrong_command_line_ends_with_one_line(tmp_path, command, message):
+def test_a_wrong_command_line_is_refused_in_one_line_that_names_the_help(
+    tmp_path, command, message
+):
     result = lxsr_here(*command.format(out=tmp_path / "out").split(), check=False)
+
     refused(result, message, "; see lxsr ")
     assert len(result.stderr.splitlines()) == 1
     assert not (tmp_path / "out").exists()
 
 
-def test_lists_given_by_several_options_are_joined(tmp_path):
-    """With `--exclude A --exclude B`, the text would otherwise be trained on A."""
-    number_of_lists = 0
+def test_every_option_with_a_list_joins_the_lists_if_it_is_given_several_times():
+    num_lists = 0
     for program, action in options():
         if action.option_strings and action.nargs == "+":
-            number_of_lists += 1
+            num_lists += 1
             assert isinstance(action, argparse._ExtendAction), (program, action.option_strings)
-    assert number_of_lists >= 5
 
+    # The options were found.
+    assert num_lists >= 5
+
+
+def test_prepare_excludes_the_sentences_of_each_exclude(tmp_path):
+    """Otherwise, with `--exclude a --exclude b`, a model would be trained on the sentences of a."""
     pairs = toy.sentences(100)
     rows = [f"{source}\t{target}\n" for source, target in pairs]
     (tmp_path / "pairs.tsv").write_text("".join(rows))
@@ -165,5 +207,7 @@ def test_lists_given_by_several_options_are_joined(tmp_path):
     (tmp_path / "b").write_text(f"{pairs[7][0]}\n")
     command = ["prepare", "--data", "pairs.tsv", "--lang-pairs", "en-fr", "--work", "work"]
     command += ["--until", "clean", "--exclude", "a", "--exclude", "b"]
+
     result = lxsr_here(*command, folder=tmp_path)
+
     assert "2 excluded" in result.stdout + result.stderr

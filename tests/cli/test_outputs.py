@@ -1,5 +1,6 @@
 """No verb writes an output, or a temporary file next to it, over one of its inputs."""
 
+import errno
 import json
 import os
 import re
@@ -20,7 +21,7 @@ FRENCH = "le chien voit une maison\nun chat\n" * 8
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory) -> Path:
-    """A folder with an input of every kind."""
+    """A folder with an input of every kind, and links to some; no test may change them."""
     folder = tmp_path_factory.mktemp("inputs")
     shutil.copytree(GOLDEN / "compatibility" / "best.model", folder / "model")
     shutil.copytree(GOLDEN / "compatibility" / "data", folder / "data")
@@ -66,6 +67,8 @@ def inputs(tmp_path_factory) -> Path:
     return folder
 
 
+# Commands that would write over one of their inputs, by what they would overwrite. `words_of`
+# explains the names in braces.
 CASES = {
     "embed, the input": "embed {M} --input {s} --output {s}",
     "embed, one of several": "embed {M} --input {s} {t} --output {t}",
@@ -136,6 +139,7 @@ CASES = {
     "train-context, its record": "train-context {d}/record.yaml",
     "train-context, within the documents": "train-context {d}/within.yaml",
 }
+# Verbs without an option that names an output, or with one in which nothing is overwritten.
 WRITES_NO_FILE_THAT_IS_NAMED = {
     "compare",
     "corpus",
@@ -162,16 +166,19 @@ def words_of(command, inputs):
     return command.format(**places).split()
 
 
-def test_an_output_that_is_an_input_is_refused(inputs):
+def test_a_command_that_would_overwrite_an_input_is_refused_and_changes_no_file(inputs):
     before = contents(inputs)
     for name, command in CASES.items():
         with case(name):
-            refused(lxsr_here(*words_of(command, inputs), check=False), inputs)
+            result = lxsr_here(*words_of(command, inputs), check=False)
+            # The message has the path of the input.
+            refused(result, inputs)
             assert contents(inputs) == before
 
 
-def test_every_verb_is_among_the_cases():
+def test_the_cases_have_every_verb_that_writes_a_named_file():
     verbs = {command.split()[0] for command in CASES.values()}
+
     assert verbs | WRITES_NO_FILE_THAT_IS_NAMED == set(VERBS)
 
 
@@ -183,44 +190,55 @@ def test_every_verb_is_among_the_cases():
         "search --index {index} dog --output -",
     ],
 )
-def test_tables_are_written_to_standard_output_for_a_dash(inputs, tmp_path, command):
+def test_a_dash_as_output_writes_a_table_to_standard_output_and_no_file(inputs, tmp_path, command):
     result = lxsr_here(*words_of(command, inputs), folder=tmp_path)
+
     rows = result.stdout.splitlines()
     assert rows
     for row in rows:
-        assert row.count("\t") > 1
-    assert not list(tmp_path.iterdir())
+        # A score and two texts, or more columns.
+        assert len(row.split("\t")) >= 3
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_a_dash_is_refused_as_the_name_of_other_outputs(inputs, tmp_path):
+def test_a_dash_as_output_is_refused_by_commands_that_write_no_table(inputs, tmp_path):
     commands = ["corpus get tatoeba-en-fr --lang-pair en-fr --output -", *CASES.values()]
-    number_of_refusals = 0
+    num_refusals = 0
     for command in commands:
         words = words_of(command, inputs)
-        outputs = [index for index, word in enumerate(words) if word.endswith("output")]
-        if len(outputs) != 1 or words[0] in ("mine", "score", "search"):
+        output_options = [number for number, word in enumerate(words) if word.endswith("output")]
+        if len(output_options) != 1 or words[0] in ("mine", "score", "search"):
             continue
-        words[outputs[0] + 1] = "-"
-        number_of_refusals += 1
+        words[output_options[0] + 1] = "-"
+        num_refusals += 1
         with case(command):
             refused(lxsr_here(*words, check=False, folder=tmp_path), " -: ")
-            assert not list(tmp_path.iterdir())
-    assert number_of_refusals > 30
+            assert list(tmp_path.iterdir()) == []
+
+    # The commands were found.
+    assert num_refusals > 30
 
 
-def test_a_file_that_is_standard_input_is_refused_as_output(tmp_path):
+@pytest.fixture
+def text_as_standard_input(tmp_path):
+    """A text file that is the standard input of this process."""
     text = tmp_path / "s"
     text.write_text(ENGLISH)
     with open(text) as stream:
         standard_input = os.dup(0)
         os.dup2(stream.fileno(), 0)
-        try:
-            with pytest.raises(InputError, match=re.escape(f"{text} ")):
-                refuse_overlap([text], ["-"])
-            refuse_overlap([tmp_path / "other"], ["-"])
-        finally:
-            os.dup2(standard_input, 0)
-            os.close(standard_input)
+        yield text
+        os.dup2(standard_input, 0)
+        os.close(standard_input)
+
+
+def test_the_file_that_is_standard_input_is_refused_as_output(text_as_standard_input):
+    with pytest.raises(InputError, match=re.escape(f"{text_as_standard_input} ")):
+        refuse_overlap([text_as_standard_input], ["-"])
+
+
+def test_another_file_than_standard_input_is_allowed_as_output(text_as_standard_input):
+    refuse_overlap([text_as_standard_input.with_name("other")], ["-"])
 
 
 @pytest.mark.parametrize("output", ["o", "folder/o", "../inputs-2/s", "s.json"])
@@ -228,34 +246,62 @@ def test_outputs_next_to_an_input_are_allowed(tmp_path, output):
     folder = tmp_path / "inputs"
     (folder / "folder").mkdir(parents=True)
     (folder / "s").write_text(ENGLISH)
+
+    # None is an option that was not given. It raises no error.
     refuse_overlap([folder / output, None], [folder / "s", folder / "missing", "-", None])
 
 
-def test_scores_are_appended_to_a_file_of_scores(inputs, tmp_path):
-    (tmp_path / "empty.jsonl").touch()
-    shutil.copy(inputs / "pages" / "t.jsonl", tmp_path)
-    places = ("--model", inputs / "model", "--source", inputs / "s", "--target", inputs / "t")
-    # Each command writes a score per direction; t.jsonl has one score before.
-    for name, count in (("empty.jsonl", 2), ("t.jsonl", 3), ("new.jsonl", 2)):
-        lxsr_here("eval", "tatoeba", *places, "--output", tmp_path / name)
-        lines = (tmp_path / name).read_text().splitlines()
-        assert len([json.loads(line) for line in lines]) == count
-
-
-def test_scores_that_cannot_be_written_are_refused_before_the_model_is_loaded(inputs, monkeypatch):
-    def load(args):
-        pytest.fail("loaded")
-
-    def full(path):
-        raise OSError(28, "No space left on device", str(path))
-
-    monkeypatch.setattr("fairseq_lxsr.cli.evaluate.load_any", load)
+@pytest.fixture
+def evaluate_command(inputs):
+    """A command that evaluates a model, and writes a score for each of two directions."""
     texts = ("--source", inputs / "s", "--target", inputs / "t")
-    command = ("eval", "tatoeba", "--model", inputs / "model", *texts)
-    (inputs / "file").write_text("", encoding="utf-8")
-    for folder in (inputs / "file", "/proc"):
-        result = lxsr_here(*command, "--output", f"{folder}/scores.jsonl", check=False)
+    return ("eval", "tatoeba", "--model", inputs / "model", *texts)
+
+
+@pytest.mark.parametrize("num_before", [None, 0, 1], ids=["new", "empty", "one score"])
+def test_scores_are_appended_to_the_output_of_eval(evaluate_command, inputs, tmp_path, num_before):
+    output = tmp_path / "scores.jsonl"
+    if num_before == 0:
+        output.touch()
+    elif num_before == 1:
+        shutil.copy(inputs / "pages" / "t.jsonl", output)
+
+    lxsr_here(*evaluate_command, "--output", output)
+
+    scores = [json.loads(line) for line in output.read_text().splitlines()]
+    assert len(scores) == (num_before or 0) + 2
+
+
+@pytest.fixture
+def unloadable_model(monkeypatch):
+    """Fail the test if a command loads a model."""
+    monkeypatch.setattr(
+        "fairseq_lxsr.cli.evaluate.load_any", lambda args: pytest.fail("the model was loaded")
+    )
+
+
+@pytest.mark.usefixtures("unloadable_model")
+def test_scores_in_a_folder_that_cannot_be_written_are_refused_before_the_model_is_loaded(
+    evaluate_command, tmp_path
+):
+    file = tmp_path / "file"
+    file.touch()
+    # A file in place of a folder, and a folder in which even root makes no files.
+    for folder in (file, "/proc"):
+        result = lxsr_here(*evaluate_command, "--output", f"{folder}/scores.jsonl", check=False)
         refused(result, folder)
-    output = inputs / "new.jsonl"
-    monkeypatch.setattr("fairseq_lxsr.cli.evaluate.check_writable", full)
-    refused(lxsr_here(*command, "--output", output, check=False), output)
+
+
+@pytest.mark.usefixtures("unloadable_model")
+def test_scores_on_a_full_disk_are_refused_before_the_model_is_loaded(
+    evaluate_command, tmp_path, monkeypatch
+):
+    def fail_on_full_disk(path):
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr("fairseq_lxsr.cli.evaluate.check_writable", fail_on_full_disk)
+    output = tmp_path / "scores.jsonl"
+
+    result = lxsr_here(*evaluate_command, "--output", output, check=False)
+
+    refused(result, output)

@@ -18,6 +18,7 @@ PAIRS = toy.sentences(30)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
+    """A folder with a small model, and PAIRS as files s.en and s.fr and as a table with numbers."""
     folder = tmp_path_factory.mktemp("score")
     small_model.write_folder(folder / "model")
     toy.write(folder / "s", PAIRS)
@@ -33,6 +34,7 @@ def score(folder, *arguments, check=True):
 
 
 def cosines(folder):
+    """Return the cosine of each of PAIRS."""
     encoder = SentenceEncoder.from_pretrained(folder / "model")
     source = encoder.encode([source for source, _ in PAIRS])
     target = encoder.encode([target for _, target in PAIRS])
@@ -40,189 +42,264 @@ def cosines(folder):
     return (source * target).sum(1) / lengths
 
 
-def test_scores_of_a_table_two_files_and_standard_input_are_the_cosines(folder, monkeypatch):
-    table = score(folder, "--input", "pairs.tsv", "--columns", "2,3").stdout
-    scores = [float(line) for line in table.splitlines()]
+TABLE = ("--input", "pairs.tsv", "--columns", "2,3")
+FILES = ("--source", "s.en", "--target", "s.fr")
+
+
+@pytest.mark.parametrize("pairs", [TABLE, FILES], ids=["table", "files"])
+def test_the_score_of_a_pair_is_its_cosine(folder, pairs):
+    scores = [float(line) for line in score(folder, *pairs).stdout.splitlines()]
+
     np.testing.assert_allclose(scores, cosines(folder), atol=1e-5)
 
-    assert score(folder, "--source", "s.en", "--target", "s.fr").stdout == table
 
+def test_a_table_on_standard_input_has_the_scores_of_the_file(folder, monkeypatch):
+    expected = score(folder, *TABLE).stdout
     stream = io.TextIOWrapper(io.BytesIO((folder / "pairs.tsv").read_bytes()))
     monkeypatch.setattr(sys, "stdin", stream)
-    assert score(folder, "--columns", "2,3").stdout == table
+
+    assert score(folder, "--columns", "2,3").stdout == expected
 
 
-@pytest.mark.parametrize("output", ["-", "scored.tsv"])
-def test_the_rows_of_the_table_follow_their_scores(folder, output):
-    result = score(folder, "--input", "pairs.tsv", "--columns", "2,3", "--output", output)
+@pytest.mark.parametrize("output", ["-", "scored.tsv"], ids=["standard output", "file"])
+def test_a_table_is_written_with_the_score_of_each_row_in_a_new_first_column(folder, output):
+    result = score(folder, *TABLE, "--output", output)
+
     table = result.stdout if output == "-" else (folder / output).read_text(encoding="utf-8")
     rows = (folder / "pairs.tsv").read_text(encoding="utf-8").splitlines()
-    for line, row in zip(table.splitlines(), rows, strict=True):
-        number, _, text = line.partition("\t")
-        assert text == row
+    for scored_row, row in zip(table.splitlines(), rows, strict=True):
+        number, _, text = scored_row.partition("\t")
         assert re.fullmatch(r"-?[01]\.\d{6}", number)
+        assert text == row
 
 
 def test_tabs_and_ends_of_lines_in_a_sentence_become_spaces(folder):
     (folder / "odd").write_text("a\tb\u2028c\rd\n", encoding="utf-8")
+
     result = score(folder, "--source", "odd", "--target", "odd", "--output", "-")
+
     assert result.stdout.splitlines() == ["1.000000\ta b c d\ta b c d"]
 
 
 def test_margins_against_indexes_of_the_text_equal_those_within_the_text(folder):
+    # An index has repeated sentences several times, the text counts them once.
+    assert len(set(PAIRS)) == len(PAIRS)
     for side in ("en", "fr"):
         command = ("index", "--model", "model", "--input", f"s.{side}", "--output", side)
         lxsr_here(*command, folder=folder)
-    options = ("--source", "s.en", "--target", "s.fr", "--margin", "ratio", "--k", 3)
+    options = (*FILES, "--margin", "ratio", "--k", 3)
+
     within_text = np.array(score(folder, *options).stdout.split(), float)
     indexed = np.array(score(folder, *options, "--index", "en", "fr").stdout.split(), float)
-    assert within_text.shape == (30,)
+
+    assert within_text.shape == (len(PAIRS),)
     assert np.isfinite(within_text).all()
-    # An index has repeated sentences several times, the text counts them once.
-    if len(set(PAIRS)) == len(PAIRS):
-        np.testing.assert_allclose(within_text, indexed, rtol=1e-4)
+    np.testing.assert_allclose(within_text, indexed, rtol=1e-4)
 
 
 @pytest.mark.parametrize(
     ("arguments", "fragments"),
     [
-        (
-            ("--input", "pairs.tsv", "--columns", "2,4"),
-            ("pairs.tsv, line 1: ", "3", "4"),
-        ),
+        # The table has three columns.
+        (("--input", "pairs.tsv", "--columns", "2,4"), ("pairs.tsv, line 1: ", "3", "4")),
         (("--input", "empty"), ("empty: ",)),
         (("--source", "s.en"), ("--source", "--target")),
-        (
-            ("--source", "s.en", "--target", "s.fr", "--input", "pairs.tsv"),
-            ("--input", "--source"),
-        ),
+        ((*FILES, "--input", "pairs.tsv"), ("--input", "--source")),
+        # Only a margin uses neighbours and an index, and the default is none.
         (("--input", "pairs.tsv", "--index", "s.en", "s.fr"), ("--index", "--margin absolute")),
-        (
-            ("--input", "pairs.tsv", "--columns", "2,3", "--k", "9"),
-            ("--k 9", "--margin absolute"),
-        ),
+        ((*TABLE, "--k", "9"), ("--k 9", "--margin absolute")),
+        # A margin reads the text twice, but there are only 30 sentences.
         (("--margin", "ratio"), ("-: ", "--margin ratio")),
-        (
-            ("--input", "pairs.tsv", "--columns", "2,3", "--margin", "ratio", "--k", "31"),
-            ("--k: ", "31"),
-        ),
+        ((*TABLE, "--margin", "ratio", "--k", "31"), ("--k: ", "31")),
     ],
+    ids=["column", "empty", "one side", "two inputs", "index", "k", "stdin", "large k"],
 )
-def test_wrong_options_and_input_are_refused(folder, arguments, fragments):
+def test_wrong_options_and_input_are_refused_without_an_output(folder, arguments, fragments):
     (folder / "empty").write_text("")
-    refused(score(folder, *arguments, "--output", "out.tsv", check=False), *fragments)
+
+    result = score(folder, *arguments, "--output", "out.tsv", check=False)
+
+    refused(result, *fragments)
     assert not (folder / "out.tsv").exists()
 
 
-def write_odd_table(folder, *rows):
-    """A table with a header, two pairs, two blank rows, a short one, and `rows` of bytes.
+@pytest.mark.parametrize("columns", ["", "1", "1,2,3", "0,1", "a,b", "1;2"])
+def test_columns_that_are_not_two_positive_numbers_are_refused(folder, columns):
+    result = score(folder, "--input", "pairs.tsv", "--columns", columns, check=False)
 
-    Returns:
-        The rows of the two pairs.
-    """
-    first, second = ("\t".join(pair) for pair in PAIRS[:2])
-    lines = [b"en\tfr", first.encode(), b"", b"alone", second.encode(), *rows, b" ", b""]
-    (folder / "odd.tsv").write_bytes(b"\n".join(lines))
-    return first, second
+    refused(result, "--columns")
 
 
-def test_rows_without_a_pair_have_the_score_zero_or_are_left_out(folder):
-    first, second = write_odd_table(folder)
-    first_score, second_score = (f"{value:.6f}" for value in cosines(folder)[:2])
+# The rows of the two pairs of the next table.
+FIRST_ROW, SECOND_ROW = ("\t".join(pair) for pair in PAIRS[:2])
 
-    # Without the text, there is one score per row of the table.
+
+def write_table_with_bad_rows(folder, *more_rows: bytes) -> None:
+    """Write odd.tsv: a header, two pairs, two blank rows, a row with one column, and `more_rows`."""
+    rows = [b"en\tfr", FIRST_ROW.encode(), b"", b"alone", SECOND_ROW.encode(), *more_rows, b" "]
+    (folder / "odd.tsv").write_bytes(b"\n".join([*rows, b""]))
+
+
+@pytest.fixture
+def two_scores(folder) -> list[str]:
+    """The scores of the first two pairs, as `lxsr score` writes them."""
+    return [f"{value:.6f}" for value in cosines(folder)[:2]]
+
+
+def test_scores_without_the_text_are_one_a_row_and_zero_for_rows_without_a_pair(folder, two_scores):
+    write_table_with_bad_rows(folder)
+
     result = score(folder, "--input", "odd.tsv")
-    rows = result.stdout.split()
-    assert rows == ["score", first_score, "0.000000", "0.000000", second_score, "0.000000"]
+
+    first, second = two_scores
+    # The rows are: header, pair, blank, short, pair, blank.
+    assert result.stdout.split() == ["score", first, "0.000000", "0.000000", second, "0.000000"]
     assert re.search("3 .*2 blank, 1 short.* 0$", result.stderr, re.MULTILINE)
 
+
+def test_skip_bad_leaves_rows_without_a_pair_out_of_the_scores(folder, two_scores):
+    write_table_with_bad_rows(folder)
+
     result = score(folder, "--input", "odd.tsv", "--skip-bad")
-    assert result.stdout.split() == ["score", first_score, second_score]
+
+    assert result.stdout.split() == ["score", *two_scores]
+
+
+def test_a_table_is_written_without_the_rows_that_have_no_pair(folder, two_scores):
+    write_table_with_bad_rows(folder)
 
     result = score(folder, "--input", "odd.tsv", "--output", "-")
-    rows = ["score\ten\tfr", f"{first_score}\t{first}", f"{second_score}\t{second}"]
+
+    first, second = two_scores
+    rows = ["score\ten\tfr", f"{first}\t{FIRST_ROW}", f"{second}\t{SECOND_ROW}"]
     assert result.stdout.splitlines() == rows
     assert "2 blank, 1 short" in result.stderr
 
 
-def test_an_unreadable_row_is_refused_or_left_out(folder):
-    first, second = write_odd_table(folder, "d\u00e9j\u00e0\tvu".encode("latin-1"))
+# A row that is not UTF-8, and the bytes from é to the tab, with which the message shows it.
+UNREADABLE_ROW = "déjà\tvu".encode("latin-1")
+UNREADABLE_BYTES = "éjà\t".encode("latin-1").hex(" ")
+
+
+def test_a_row_that_is_not_utf8_is_refused_with_its_number(folder):
+    write_table_with_bad_rows(folder, UNREADABLE_ROW)
+
     result = score(folder, "--input", "odd.tsv", check=False)
-    refused(result, "odd.tsv, line 6: ", "e9 6a e0 09")
+
+    # After the header, two pairs, a blank and a short row.
+    refused(result, "odd.tsv, line 6: ", UNREADABLE_BYTES)
+
+
+def test_skip_bad_leaves_out_a_row_that_is_not_utf8(folder, two_scores):
+    write_table_with_bad_rows(folder, UNREADABLE_ROW)
 
     result = score(folder, "--input", "odd.tsv", "--output", "-", "--skip-bad")
-    rows = result.stdout.splitlines()[1:]
-    assert [row.partition("\t")[2] for row in rows] == [first, second]
+
+    first, second = two_scores
+    rows = ["score\ten\tfr", f"{first}\t{FIRST_ROW}", f"{second}\t{SECOND_ROW}"]
+    assert result.stdout.splitlines() == rows
     assert "1 unreadable, 2 blank, 1 short" in result.stderr
 
-    result = score(folder, "--source", "s.en", "--target", "s.fr", "--skip-bad", check=False)
+
+def test_skip_bad_is_refused_for_two_files(folder):
+    """A line left out of one file would shift its other lines."""
+    result = score(folder, *FILES, "--skip-bad", check=False)
+
     refused(result, "--skip-bad", "--source")
 
 
-def test_rows_below_the_threshold_are_left_out(folder):
-    table = score(folder, "--input", "pairs.tsv", "--columns", "2,3", "--output", "-").stdout
-    rows = table.splitlines(keepends=True)
+@pytest.fixture
+def better_half(folder) -> tuple[list[str], tuple[str, str]]:
+    """The rows of the better half of the table, with their scores, and the threshold for them."""
+    rows = score(folder, *TABLE, "--output", "-").stdout.splitlines(keepends=True)
     scores = [float(row.partition("\t")[0]) for row in rows]
-    lowest = sorted(scores)[15]
-    expected = [row for row, value in zip(rows, scores, strict=True) if value >= lowest]
-    threshold = ("--threshold", f"{lowest - 1e-6:.7f}")
+    lowest = sorted(scores)[len(scores) // 2]
+    best_rows = [row for row, value in zip(rows, scores, strict=True) if value >= lowest]
+    # The scores are rounded to six digits.
+    return best_rows, ("--threshold", f"{lowest - 1e-6:.7f}")
 
-    # The first column has numbers, and is not taken for text.
+
+def test_rows_of_a_table_below_the_threshold_are_left_out(folder, better_half):
+    best_rows, threshold = better_half
+
+    # Without --columns, the first column is not taken for text, as it has numbers.
     result = score(folder, "--input", "pairs.tsv", *threshold)
-    assert result.stdout == "".join(expected)
-    assert f"{len(expected)} of 30 " in result.stderr
 
-    files = ("--source", "s.en", "--target", "s.fr", "--output", "best.tsv")
-    result = score(folder, *files, *threshold)
-    assert (folder / "best.tsv").read_text().count("\n") == len(expected)
-    assert result.stdout.startswith(f"best.tsv: wrote {len(expected)} pairs")
+    assert result.stdout == "".join(best_rows)
+    assert f"{len(best_rows)} of {len(PAIRS)} " in result.stderr
 
 
-def test_the_header_is_written_with_the_rows_above_a_threshold(folder):
-    write_odd_table(folder)
-    header, *rows = score(folder, "--input", "odd.tsv", "--threshold", "-9").stdout.splitlines()
-    assert header.startswith("score\t")
-    assert len(rows) == 2
-    assert not any(row.startswith("score\t") for row in rows)
+def test_pairs_of_two_files_below_the_threshold_are_left_out_of_the_output(folder, better_half):
+    best_rows, threshold = better_half
+
+    result = score(folder, *FILES, "--output", "best.tsv", *threshold)
+
+    assert len((folder / "best.tsv").read_text().splitlines()) == len(best_rows)
+    assert result.stdout.startswith(f"best.tsv: wrote {len(best_rows)} pairs")
 
 
-def test_the_tables_of_mine_and_score_are_read_as_input(folder):
-    mine = ("mine", "--model", "model", "--source", "s.en", "--target", "s.fr", "--k", "2")
-    lxsr_here(*mine, "--output", "mined.tsv", folder=folder)
-    with open(folder / "cut.tsv", "w") as stream:
-        for row in (folder / "mined.tsv").read_text().splitlines():
-            stream.write(row.partition("\t")[2] + "\n")
+def test_the_header_of_a_table_is_written_with_the_rows_above_a_threshold(folder, two_scores):
+    write_table_with_bad_rows(folder)
+
+    # No cosine is below -1.
+    result = score(folder, "--input", "odd.tsv", "--threshold", "-9")
+
+    first, second = two_scores
+    rows = ["score\ten\tfr", f"{first}\t{FIRST_ROW}", f"{second}\t{SECOND_ROW}"]
+    assert result.stdout.splitlines() == rows
+
+
+def test_the_first_column_of_the_tables_of_mine_and_score_is_not_read_as_text(folder):
+    """It has their scores."""
+    mine = ("mine", "--model", "model", *FILES, "--k", "2", "--output", "mined.tsv")
+    lxsr_here(*mine, folder=folder)
+    mined_rows = (folder / "mined.tsv").read_text().splitlines()
+    without_scores = [row.partition("\t")[2] for row in mined_rows]
+    (folder / "cut.tsv").write_text("\n".join(without_scores) + "\n")
     expected = score(folder, "--input", "cut.tsv").stdout
 
-    assert score(folder, "--input", "mined.tsv").stdout == expected
-
+    scores_of_mined = score(folder, "--input", "mined.tsv").stdout
     score(folder, "--input", "mined.tsv", "--output", "scored.tsv")
-    assert score(folder, "--input", "scored.tsv").stdout == expected
+    scores_of_scored = score(folder, "--input", "scored.tsv").stdout
+
+    assert scores_of_mined == expected
+    assert scores_of_scored == expected
 
 
-def test_a_mined_translation_memory_can_be_scored(folder):
-    """Characters that XML cannot have are replaced."""
+@pytest.fixture
+def mine_command(folder):
+    """The command that mines a pair with mark-up and a control character, and a plain pair."""
     pytest.importorskip("defusedxml")
     (folder / "odd.en").write_text("R&D <b>\x01 costs\nred\n", encoding="utf-8")
     (folder / "odd.fr").write_text("R&D <b>\x01 costs\nred.\n", encoding="utf-8")
-    mine = ["mine", "--model", "model", "--source", "odd.en", "--target", "odd.fr", "--k", "1"]
-    mine += ["--keep-identical", "--output", "mined.tmx"]
-    refused(lxsr_here(*mine, folder=folder, check=False), "mined.tmx", "--lang-pair")
-    lxsr_here(*mine, "--lang-pair", "en-fr", "--output", "mined.tsv", folder=folder)
+    texts = ("--source", "odd.en", "--target", "odd.fr", "--keep-identical")
+    return ("mine", "--model", "model", *texts, "--k", "1")
 
-    lxsr_here(*mine, "--lang-pair", "en-fr", folder=folder)
 
-    assert not (folder / "mined.tmx.work").exists()
+def test_mine_refuses_a_translation_memory_without_its_languages(folder, mine_command):
+    result = lxsr_here(*mine_command, "--output", "mined.tmx", folder=folder, check=False)
+
+    refused(result, "mined.tmx", "--lang-pair")
+
+
+def test_mine_writes_a_translation_memory_with_a_sign_for_characters_that_xml_lacks(
+    folder, mine_command
+):
+    lxsr_here(*mine_command, "--lang-pair", "en-fr", "--output", "mined.tmx", folder=folder)
+
     content = (folder / "mined.tmx").read_text(encoding="utf-8")
     assert "<seg>R&amp;D &lt;b&gt;\ufffd costs</seg>" in content
+    # The work folder is removed at the end.
+    assert not (folder / "mined.tmx.work").exists()
+
+
+def test_score_reads_a_mined_memory_without_the_pairs_that_have_the_sign(folder, mine_command):
+    lxsr_here(*mine_command, "--lang-pair", "en-fr", "--output", "mined.tmx", folder=folder)
+
     result = score(folder, "--input", "mined.tmx", "--lang-pair", "en-fr", "--output", "-")
+
     pairs = [row.partition("\t")[2] for row in result.stdout.splitlines()]
-    expected = []
-    for row in (folder / "mined.tsv").read_text(encoding="utf-8").splitlines():
-        pair = row.partition("\t")[2]
-        if "\x01" not in pair:
-            expected.append(pair)
-    assert pairs == expected
+    assert pairs == ["red\tred."]
     assert "1 not characters" in result.stderr
 
 
@@ -232,110 +309,180 @@ def test_the_rows_of_a_csv_are_written_as_tsv(folder, name):
     if name.endswith("gz"):
         content = gzip.compress(content)
     (folder / name).write_bytes(content)
+
     rows = score(folder, "--input", name, "--output", "-").stdout.splitlines()
+
+    # The first column has the score.
     header, row = (row.split("\t") for row in rows)
-    assert header[1:] == ["id", "English", "French"]
+    assert header == ["score", "id", "English", "French"]
     assert row[1:] == ["1", "A dog, red.", "Un chien."]
 
 
-@pytest.mark.parametrize("columns", ["", "1", "1,2,3", "0,1", "a,b", "1;2"])
-def test_invalid_columns_are_refused(folder, columns):
-    result = score(folder, "--input", "pairs.tsv", "--columns", columns, check=False)
-    refused(result, "--columns")
+def unit(source: str, target: str) -> str:
+    """Return a unit of a translation memory in English and French."""
+    return (
+        f'<tu><tuv xml:lang="en"><seg>{source}</seg></tuv>'
+        f'<tuv xml:lang="fr"><seg>{target}</seg></tuv></tu>\n'
+    )
+
+
+UNIT_WITHOUT_FRENCH = '<tu><tuv xml:lang="en"><seg>alone</seg></tuv></tu>\n'
+
+
+def memory_of(units: list[str]) -> str:
+    return f'<tmx version="1.4"><header/><body>\n{"".join(units)}</body></tmx>\n'
+
+
+def without_scores(memory: str) -> str:
+    return re.sub("<prop.+?</prop>", "", memory)
 
 
 @pytest.fixture
 def memory(folder):
-    """A memory with the pairs, and a unit without a translation."""
+    """The translation memory m.tmx of PAIRS and of a unit without a translation, as a text."""
     pytest.importorskip("defusedxml")
-    units = [
-        f'<tu><tuv xml:lang="en"><seg>{source}</seg></tuv><tuv xml:lang="fr"><seg>{target}</seg></tuv></tu>\n'
-        for source, target in PAIRS
-    ]
-    units.insert(3, '<tu><tuv xml:lang="en"><seg>alone</seg></tuv></tu>\n')
-    text = f'<tmx version="1.4"><header/><body>\n{"".join(units)}</body></tmx>\n'
+    units = [unit(source, target) for source, target in PAIRS]
+    units.insert(3, UNIT_WITHOUT_FRENCH)
+    text = memory_of(units)
     (folder / "m.tmx").write_text(text, encoding="utf-8")
     return text
 
 
-def test_scores_are_added_to_a_translation_memory(folder, memory):
-    expected = score(folder, "--source", "s.en", "--target", "s.fr").stdout
-    options = ("--input", "m.tmx", "--lang-pair", "en-fr")
-    assert score(folder, *options).stdout == expected
-    result = score(folder, *options, "--output", "scored.tmx.gz")
-    assert "1 language missing" in result.stderr
+MEMORY = ("--input", "m.tmx", "--lang-pair", "en-fr")
+
+
+@pytest.mark.usefixtures("memory")
+def test_a_translation_memory_has_the_scores_of_its_pairs(folder):
+    assert score(folder, *MEMORY).stdout == score(folder, *FILES).stdout
+
+
+def test_scores_are_added_to_the_units_of_a_translation_memory_that_have_a_translation(
+    folder, memory
+):
+    result = score(folder, *MEMORY, "--output", "scored.tmx.gz")
+
     content = gzip.decompress((folder / "scored.tmx.gz").read_bytes()).decode()
     scores = re.findall(r'<prop type="x-lxsr-score">(.+?)</prop>', content)
-    assert scores == [f"{float(line):.4f}" for line in expected.splitlines()]
-    assert re.sub("<prop.+?</prop>", "", content) == memory
+    assert scores == [f"{cosine:.4f}" for cosine in cosines(folder)]
+    assert without_scores(content) == memory
+    assert "1 language missing" in result.stderr
 
 
-def test_units_of_a_memory_below_the_threshold_are_removed_or_marked(folder, memory):
-    """A unit without a translation stays."""
-    limit = sorted(cosines(folder))[10] + 1e-6
-    options = ("--input", "m.tmx", "--lang-pair", "en-fr", "--threshold", limit)
+@pytest.fixture
+def threshold_above_11_pairs(folder) -> float:
+    """A threshold that 11 of the 30 pairs do not reach."""
+    return sorted(cosines(folder))[10] + 1e-6
 
-    result = score(folder, *options, "--output", "clean.tmx")
-    assert f"19 of {len(PAIRS)} units score" in result.stderr
-    assert (folder / "clean.tmx").read_text(encoding="utf-8").count("<tu>") == 20
 
-    score(folder, *options, "--mark", "--output", "marked.tmx")
+@pytest.mark.usefixtures("memory")
+def test_units_of_a_memory_below_the_threshold_are_removed(folder, threshold_above_11_pairs):
+    options = ("--threshold", threshold_above_11_pairs, "--output", "clean.tmx")
+
+    result = score(folder, *MEMORY, *options)
+
+    assert "19 of 30 units score" in result.stderr
+    content = (folder / "clean.tmx").read_text(encoding="utf-8")
+    # The unit without a translation stays.
+    assert content.count("<tu>") == 19 + 1
+    assert UNIT_WITHOUT_FRENCH in content
+
+
+def test_mark_keeps_the_units_of_a_memory_below_the_threshold_and_marks_them(
+    folder, memory, threshold_above_11_pairs
+):
+    options = ("--threshold", threshold_above_11_pairs, "--mark", "--output", "marked.tmx")
+
+    score(folder, *MEMORY, *options)
+
     marked = (folder / "marked.tmx").read_text(encoding="utf-8")
-    assert re.sub("<prop.+?</prop>", "", marked) == memory
-    assert marked.count(f", below {limit:g}</prop>") == 11
+    assert without_scores(marked) == memory
+    assert marked.count(f", below {threshold_above_11_pairs:g}</prop>") == 11
 
 
 def test_a_unit_with_an_empty_translation_stays_without_a_score(folder):
-    empty = '<tu><tuv xml:lang="en"><seg>A dog.</seg></tuv><tuv xml:lang="fr"><seg/></tuv></tu>\n'
-    dog = empty.replace("<seg/>", "<seg>Un chien.</seg>")
-    text = f'<tmx version="1.4"><header/><body>\n{dog}{empty}</body></tmx>\n'
-    (folder / "todo.tmx").write_text(text, encoding="utf-8")
+    empty = unit("A dog.", "")
+    (folder / "todo.tmx").write_text(memory_of([unit("A dog.", "Un chien."), empty]))
     options = ("--input", "todo.tmx", "--lang-pair", "en-fr", "--threshold", -1)
+
     result = score(folder, *options, "--output", "done.tmx")
-    assert "1 empty" in result.stderr
+
     content = (folder / "done.tmx").read_text(encoding="utf-8")
     assert content.count("x-lxsr-score") == 1
     assert empty in content
+    assert "1 empty" in result.stderr
 
 
+@pytest.mark.usefixtures("memory")
 @pytest.mark.parametrize(
     ("options", "fragment"),
     [
+        # A memory needs its languages, which it must have, and has no columns.
         (("m.tmx",), "--lang-pair"),
-        (("m.tmx", "--lang-pair", "en-fr", "--columns", "1,2"), "--columns"),
-        (("m.tmx", "--lang-pair", "en-fr", "--output", "x.xlf"), "x.xlf"),
-        (("m.tmx", "--lang-pair", "en-fr", "--output", "x.tmx", "--mark"), "--mark"),
         (("m.tmx", "--lang-pair", "en-de", "--output", "x.tmx"), "m.tmx: no pairs"),
+        (("m.tmx", "--lang-pair", "en-fr", "--columns", "1,2"), "--columns"),
+        # Its output is of the same format.
+        (("m.tmx", "--lang-pair", "en-fr", "--output", "x.xlf"), "x.xlf"),
         (("pairs.tsv", "--output", "x.tmx"), "--output"),
+        # Only units of a memory below a threshold can be marked.
+        (("m.tmx", "--lang-pair", "en-fr", "--output", "x.tmx", "--mark"), "--mark"),
         (("pairs.tsv", "--mark"), "--mark"),
     ],
+    ids=["none", "language", "columns", "format", "table", "no threshold", "no memory"],
 )
-def test_options_that_do_not_fit_a_memory_are_refused(folder, memory, options, fragment):
-    refused(score(folder, "--input", *options, check=False), fragment)
+def test_options_that_do_not_fit_a_memory_are_refused(folder, options, fragment):
+    result = score(folder, "--input", *options, check=False)
+
+    refused(result, fragment)
     assert not (folder / "x.tmx").exists()
+    assert not (folder / "x.xlf").exists()
 
 
-def test_the_time_left_of_a_memory_is_shown(folder, memory, monkeypatch):
+@pytest.fixture
+def on_terminal(monkeypatch):
+    """Show progress, as on a terminal."""
     monkeypatch.setattr("fairseq_lxsr.files.progress.can_overwrite", lambda: True)
-    done = score(folder, "--input", "m.tmx", "--lang-pair", "en-fr")
-    assert f"/{memory.count('<tu>')} [" in done.stderr
-    assert re.search(rf"score: 100%\|.{{10}}\| {len(PAIRS)}/{len(PAIRS)} ", done.stderr)
 
 
-def test_the_progress_of_each_step_is_shown_on_a_terminal(folder, monkeypatch):
-    monkeypatch.setattr("fairseq_lxsr.files.progress.can_overwrite", lambda: True)
-    messages = score(folder, "--input", "pairs.tsv", "--columns", "2,3").stderr
-    assert re.search(rf"score: 100%\|.{{10}}\| {len(PAIRS)}/{len(PAIRS)} ", messages)
+# The bar, and the number of pairs.
+FULL_SCORE_BAR = rf"score: 100%\|.{{10}}\| {len(PAIRS)}/{len(PAIRS)} "
 
-    mine = ("mine", "--model", "model", "--source", "s.en", "--target", "s.fr", "--k", "2")
-    messages = lxsr_here(*mine, "--output", "shown.tsv", folder=folder).stderr
+
+@pytest.mark.usefixtures("on_terminal")
+def test_score_shows_how_many_units_of_a_memory_are_read_and_scored(folder, memory):
+    messages = score(folder, *MEMORY).stderr
+
+    assert f"/{memory.count('<tu>')} [" in messages
+    assert re.search(FULL_SCORE_BAR, messages)
+
+
+@pytest.mark.usefixtures("on_terminal")
+def test_score_shows_how_many_pairs_of_a_table_are_scored(folder):
+    assert re.search(FULL_SCORE_BAR, score(folder, *TABLE).stderr)
+
+
+@pytest.mark.usefixtures("on_terminal")
+def test_mine_shows_the_progress_of_each_step_and_within_a_search(folder):
+    mine = ("mine", "--model", "model", *FILES, "--k", "2", "--output", "shown.tsv")
+
+    messages = lxsr_here(*mine, folder=folder).stderr
+
     for step in ("source", "target", "forward", "backward"):
         assert f"{step}: 100%|" in messages
-    # Within a step, since its blocks take long.
+    # A block of a search can take long.
     assert "search:   0%|" in messages
 
-    approximate = (*mine, "--output", "more.tsv", "--kind", "int8")
-    assert "search:   0%|" in lxsr_here(*approximate, folder=folder).stderr
 
+@pytest.mark.usefixtures("on_terminal")
+def test_mine_with_rounded_vectors_shows_the_progress_within_a_search(folder):
+    mine = ("mine", "--model", "model", *FILES, "--k", "2", "--output", "rounded.tsv")
+
+    messages = lxsr_here(*mine, "--kind", "int8", folder=folder).stderr
+
+    assert "search:   0%|" in messages
+
+
+@pytest.mark.usefixtures("on_terminal")
+def test_index_shows_its_progress(folder):
     index = ("index", "--model", "model", "--input", "s.en", "--output", "shown")
+
     assert "index: 100%|" in lxsr_here(*index, folder=folder).stderr

@@ -13,47 +13,85 @@ from fairseq_lxsr.cli.streams import EscapedStream, Messages, escaped_streams, r
 from fairseq_lxsr.errors import InputError, SentenceError, error_message, printable
 
 MODEL = COMPATIBILITY / "best.model"
-ODD = "a dog \x1b[2J\x1b]0;gone\x07 \x9b31m\x7f\b\r sees"
+# The beginning of a sequence that commands a terminal, and commands to clear it, to set its title
+# and to make its text red.
+ESCAPE = "\x1b"
+CLEAR = "\x1b[2J"
+SET_TITLE = "\x1b]0;title\x07"
+RED = "\x9b31m"
+# A sentence with commands to a terminal, and with characters that delete or overwrite.
+SENTENCE_WITH_COMMANDS = f"a dog {CLEAR}{SET_TITLE} {RED}\x7f\b\r sees"
 
 
 @pytest.mark.parametrize(
     ("text", "escaped"),
     [
-        ("\x1b[2J", r"\x1b[2J"),
-        ("\x1b]0;title\x07", r"\x1b]0;title\x07"),
-        ("\x9b31m \x90 \x85", r"\x9b31m \x90 \x85"),
-        ("over\rwritten\b\x7f\v\f\x00", r"over\rwritten\x08\x7f\x0b\x0c\x00"),
-        ("العربية ไทย 中文 😀 \u00a0\u200d", "العربية ไทย 中文 😀 \u00a0\u200d"),
+        pytest.param(CLEAR, r"\x1b[2J", id="clear"),
+        pytest.param(SET_TITLE, r"\x1b]0;title\x07", id="title"),
+        # The control characters C1, which also begin commands.
+        pytest.param("\x9b31m \x90 \x85", r"\x9b31m \x90 \x85", id="C1"),
+        pytest.param(
+            "over\rwritten\b\x7f\v\f\x00", r"over\rwritten\x08\x7f\x0b\x0c\x00", id="overwritten"
+        ),
+        # Letters, emoji and invisible characters are no control characters.
+        pytest.param(
+            "العربية ไทย 中文 😀 \u00a0\u200d", "العربية ไทย 中文 😀 \u00a0\u200d", id="text"
+        ),
     ],
 )
-def test_control_characters_are_escaped(text, escaped):
+def test_control_characters_are_escaped_in_text_errors_and_output(text, escaped):
+    output = io.StringIO()
+    print(text, text, file=EscapedStream(output))
+
+    assert output.getvalue() == f"{escaped} {escaped}\n"
     assert printable(text) == escaped
-    assert printable(text, but="\n\t") == escaped
     assert str(InputError(f"{text}: no such file")) == f"{escaped}: no such file"
     assert str(SentenceError(0, "a", text)).endswith(escaped)
     assert error_message(FileNotFoundError(2, "none", text)).startswith(f"{escaped}: none")
-    output = io.StringIO()
-    print(text, text, file=EscapedStream(output))
-    assert output.getvalue() == f"{escaped} {escaped}\n"
 
 
-def test_control_characters_of_a_progress_bar_are_kept_and_those_of_its_text_escaped():
+def test_control_characters_that_are_allowed_are_not_escaped():
+    assert printable(f"a\tb\n{CLEAR}", but="\n\t") == "a\tb\n\\x1b[2J"
+
+
+# tqdm moves the cursor up to the line of another bar.
+CURSOR_UP = "\x1b[A"
+
+
+@pytest.mark.parametrize(
+    "text", ["\r", "\n", CURSOR_UP, CURSOR_UP * 2], ids=["return", "line", "up", "twice up"]
+)
+def test_the_movements_of_a_progress_bar_are_not_escaped_in_messages(text):
     output = io.StringIO()
-    stream = Messages(output)
-    for text in ("\r\x1b[2J: 3 it", "\n", "\x1b[A\x1b[A", "x\x1b[A"):
-        stream.write(text)
-    assert output.getvalue() == "\r\\x1b[2J: 3 it\n\x1b[A\x1b[Ax\\x1b[A"
+
+    Messages(output).write(text)
+
+    assert output.getvalue() == text
+
+
+@pytest.mark.parametrize(
+    ("text", "escaped"),
+    [(f"\r{CLEAR}: 3 it", "\r\\x1b[2J: 3 it"), (f"x{CURSOR_UP}", "x\\x1b[A")],
+    ids=["after a return", "in a text"],
+)
+def test_control_characters_in_the_text_of_a_progress_bar_are_escaped_in_messages(text, escaped):
+    output = io.StringIO()
+
+    Messages(output).write(text)
+
+    assert output.getvalue() == escaped
 
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory):
+    """An index of a sentence with commands to a terminal and of a plain one."""
     folder = tmp_path_factory.mktemp("streams")
-    (folder / "text").write_text(f"{ODD}\na house\n", newline="\n")
+    (folder / "text").write_text(f"{SENTENCE_WITH_COMMANDS}\na house\n", newline="\n")
     lxsr_here("index", "--model", MODEL, "--input", folder / "text", "--output", folder / "index")
     return folder / "index"
 
 
-def on_terminal(*arguments) -> bytes:
+def output_on_terminal(*arguments) -> bytes:
     """The bytes that a terminal gets from a command."""
     leader, terminal = pty.openpty()
     command = [forked_commands() / "lxsr", *arguments]
@@ -76,15 +114,29 @@ def has_control_characters(output: bytes) -> bool:
     return not ascii_controls.isdisjoint(output) or b"\xc2\x9b" in output
 
 
-@pytest.mark.parametrize("output", [(), ("--output", "-")])
-def test_control_characters_of_a_corpus_do_not_reach_a_terminal(index, output):
-    table = on_terminal("search", "--index", index, "a dog", ODD, *output)
+@pytest.mark.parametrize("output", [(), ("--output", "-")], ids=["list", "table"])
+def test_control_characters_of_a_corpus_and_a_query_do_not_reach_a_terminal(index, output):
+    queries = ("a dog", SENTENCE_WITH_COMMANDS)
+
+    table = output_on_terminal("search", "--index", index, *queries, *output)
+
     assert b"sees" in table
+    # Tabs separate the columns.
     assert not has_control_characters(table.replace(b"\t", b""))
 
 
-@pytest.mark.parametrize("name", ["no\x1b[2Jindex, two\nlines, c1\x9b31m, b\rack", "\udc9b\udcff"])
-def test_control_characters_of_a_file_name_do_not_reach_a_terminal(index, tmp_path, name):
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"no{CLEAR}index, two\nlines, c1{RED}, b\rack",
+        # Bytes of a name that are not UTF-8.
+        "\udc9b\udcff",
+    ],
+    ids=["commands", "bytes"],
+)
+def test_an_error_with_control_characters_of_a_file_name_is_one_line_without_them_on_a_terminal(
+    tmp_path, name
+):
     for arguments in (
         ("search", "--index", name, "x"),
         ("embed", "--model", name, "--input", "x", "--output", "y"),
@@ -92,77 +144,111 @@ def test_control_characters_of_a_file_name_do_not_reach_a_terminal(index, tmp_pa
         ("corpus", "show", name),
         ("report", name, f"--{name}"),
     ):
-        message = on_terminal(*arguments)
+        message = output_on_terminal(*arguments)
         assert not has_control_characters(message), arguments
-        assert message.count(b"\n") == 1
+        assert message.count(b"\n") == 1, arguments
 
 
-def test_a_pipe_gets_the_same_bytes_as_a_file(index, tmp_path):
+def test_a_pipe_gets_the_same_bytes_as_a_file_with_their_control_characters(index, tmp_path):
     command = ("search", "--index", index, "a dog", "--k", "2", "--output")
+
     table = lxsr_here(*command, "-").stdout
     lxsr_here(*command, tmp_path / "table")
+
     assert table.encode() == (tmp_path / "table").read_bytes()
-    assert "\x1b[2J\x1b]0;gone\x07" in table
+    assert CLEAR + SET_TITLE in table
 
 
-def test_a_missing_standard_output_is_refused(index, monkeypatch):
+def test_results_without_a_standard_output_are_refused(monkeypatch):
+    # This is what Python does if standard output is closed.
     monkeypatch.setattr(sys, "stdout", None)
+
     with pytest.raises(InputError, match="standard output"):
         results()
 
 
-def run_with(index, streams: str, *arguments) -> subprocess.CompletedProcess:
-    command = f'exec "$0" "$@" {streams}'
-    words = ["sh", "-c", command, sys.executable, "-m", "fairseq_lxsr.cli.main", *arguments]
-    return subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=index.parent)
+def search_with_streams(index, redirections: str) -> subprocess.CompletedProcess:
+    """Run `lxsr search` in a shell that redirects its streams."""
+    search = ("-m", "fairseq_lxsr.cli.main", "search", "--index", "index", "a dog")
+    command = ["sh", "-c", f'exec "$0" "$@" {redirections}', sys.executable, *search]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=index.parent)
 
 
-FULL = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a system without /dev/full")
+# Every write to /dev/full fails, as on a full disk.
+NEEDS_FULL = pytest.mark.skipif(
+    not os.path.exists("/dev/full"), reason="a system without /dev/full"
+)
 
 
 @pytest.mark.parametrize(
-    ("streams", "status"),
-    [
-        (">&-", 2),
-        pytest.param(">/dev/full", 2, marks=FULL),
-        ("2>&-", 0),
-        pytest.param("2>/dev/full", 0, marks=FULL),
-        ("<&- >&- 2>&-", 2),
-        pytest.param(">/dev/full 2>/dev/full", 2, marks=FULL),
-    ],
+    "redirections",
+    [">&-", pytest.param(">/dev/full", marks=NEEDS_FULL)],
+    ids=["closed", "full"],
 )
-def test_closed_and_full_streams_end_a_search_without_a_traceback(index, streams, status):
-    result = run_with(index, streams, "search", "--index", "index", "a dog")
-    assert result.returncode == status
-    assert "Traceback" not in result.stderr + result.stdout
-    if status and "2>" not in streams:
-        refused(result, "standard output")
+def test_a_search_with_a_closed_or_full_standard_output_is_refused_in_one_line(index, redirections):
+    refused(search_with_streams(index, redirections), "standard output")
 
 
-def test_files_do_not_get_the_descriptors_of_closed_streams(index, tmp_path):
-    code = "import sys; from fairseq_lxsr.cli.streams import escaped_streams\n"
-    code += f"with escaped_streams(): sys.exit(open({str(tmp_path / 'x')!r}, 'w').fileno() < 3)"
+@pytest.mark.parametrize(
+    "redirections",
+    ["<&- >&- 2>&-", pytest.param(">/dev/full 2>/dev/full", marks=NEEDS_FULL)],
+    ids=["closed", "full"],
+)
+def test_a_search_with_all_streams_closed_or_full_ends_with_the_status_of_an_error(
+    index, redirections
+):
+    assert search_with_streams(index, redirections).returncode == 2
+
+
+@pytest.mark.parametrize(
+    "redirections",
+    ["2>&-", pytest.param("2>/dev/full", marks=NEEDS_FULL)],
+    ids=["closed", "full"],
+)
+def test_a_search_with_a_closed_or_full_standard_error_writes_its_results(index, redirections):
+    result = search_with_streams(index, redirections)
+
+    assert result.returncode == 0
+    assert "a house" in result.stdout
+
+
+def test_a_file_does_not_get_the_descriptor_of_a_closed_stream(tmp_path):
+    """Otherwise it would receive the output. The streams have the descriptors 0, 1 and 2."""
+    code = f"""
+import sys
+from fairseq_lxsr.cli.streams import escaped_streams
+with escaped_streams():
+    descriptor = open({str(tmp_path / "x")!r}, "w").fileno()
+sys.exit(0 if descriptor > 2 else 1)
+"""
     command = ["sh", "-c", 'exec "$0" -c "$1" <&- >&- 2>&-', sys.executable, code]
+
     assert subprocess.run(command, timeout=60).returncode == 0
 
 
-def test_messages_to_a_broken_stream_are_dropped():
+def test_messages_to_a_pipe_that_nobody_reads_raise_no_error():
     reading, writing = os.pipe()
     os.close(reading)
+
     with open(writing, "w", buffering=1) as broken:
         stream = Messages(broken)
         print("one", file=stream, flush=True)
         print("two", file=stream, flush=True)
 
 
-def test_escaped_streams_are_restored():
+def test_the_streams_are_restored_after_the_block_that_escapes_them():
     before = (sys.stdout, sys.stderr)
+
     with escaped_streams():
         assert (sys.stdout, sys.stderr) != before
+
     assert (sys.stdout, sys.stderr) == before
 
 
-def test_a_pipe_instead_of_the_file_of_a_model_is_refused(tmp_path):
+def test_a_pipe_in_place_of_a_file_of_a_model_is_refused(tmp_path):
+    """Opening a pipe would wait for another program."""
     os.mkfifo(tmp_path / "config.json")
+
     command = ("embed", "--model", tmp_path, "--input", "x", "--output", tmp_path / "y")
+
     refused(lxsr_here(*command, check=False), "config.json")
