@@ -88,8 +88,8 @@ def test_the_teacher_has_lists_of_pieces_words_sentences_and_of_the_given_texts(
     assert {name: texts[name] for name in given_lists} == given_lists
     # Only words that occur twice are listed.
     assert sorted(texts["fr"]) == ["chat", "le"]
-    # Those of a SentencePiece model.
-    assert "▁the" in texts["pieces"]
+    # The words among the pieces of a SentencePiece model, without their mark.
+    assert "the" in texts["pieces"]
 
 
 def test_words_english_sentences_and_given_texts_have_their_own_vectors(teacher, tmp_path):
