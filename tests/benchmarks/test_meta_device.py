@@ -52,10 +52,10 @@ SAME_WIDTH = 32
 SAME_SPACE_OPTIONS = ("--teacher-embeddings", "wide", "--encoder-embed-dim", str(SAME_WIDTH))
 
 
-def settings(task: str, arch: str | None = None, **changed) -> argparse.Namespace:
+def run_options(task: str, arch: str | None = None, **changed) -> argparse.Namespace:
     """Return the options of a run: those of fairseq-train, of an architecture, and changed ones."""
     model = MODELS_AND_CRITERION[task][0][0]
-    options = vars(parsed(task, model)) | {"arch": arch or model, "max_positions": LONGEST}
+    options = vars(fairseq_options(task, model)) | {"arch": arch or model, "max_positions": LONGEST}
     if arch:
         for item in fields(MODEL_DATACLASS_REGISTRY[arch]):
             if item.name != "_name" and not str(item.default).startswith("${"):
@@ -64,7 +64,8 @@ def settings(task: str, arch: str | None = None, **changed) -> argparse.Namespac
 
 
 @cache
-def parsed(task: str, model: str) -> argparse.Namespace:
+def fairseq_options(task: str, model: str) -> argparse.Namespace:
+    """Return the options of fairseq-train for a task, with the defaults of a model."""
     words = ["--task", task, "--arch", model, "--criterion", MODELS_AND_CRITERION[task][1]]
     words += ["--optimizer", "adam", "--cpu", "--batch-size", "5"]
     return read_by_fairseq([str(DATA[task]), *words])
@@ -72,6 +73,7 @@ def parsed(task: str, model: str) -> argparse.Namespace:
 
 @cache
 def recipe_options(name: str) -> argparse.Namespace:
+    """Return the options of fairseq-train for a recipe, with at most two layers."""
     words = ["--cpu", "--max-positions", str(LONGEST)]
     if name == "same_space":
         words += SAME_SPACE_OPTIONS
@@ -99,8 +101,8 @@ def build(options: argparse.Namespace):
     return task, model, task.build_criterion(cfg.criterion)
 
 
-def a_batch(task) -> dict:
-    """Return five pairs or samples of the training text."""
+def batch_of_five(task) -> dict:
+    """Return five pairs or samples of the training text, as a batch."""
     task.load_dataset("train")
     data = task.dataset("train")
     return data.collater([data[int(index)] for index in data.ordered_indices()[-5:]])
@@ -118,8 +120,17 @@ def on_device(batch: dict, dtype: torch.dtype) -> dict:
 
 
 def check_steps(options: argparse.Namespace, precisions, modes=(True,)) -> None:
+    """Check that training steps wait for no result of the device.
+
+    The loss must stay on the device, be in float32 and reach every weight.
+
+    Args:
+        options: the options of the run.
+        precisions: types of autocast and of the weights, such as `AUTOCAST` and `HALF`.
+        modes: True for a training step, False for a validation step; the last is True.
+    """
     task, model, criterion = build(options)
-    batch = a_batch(task)
+    batch = batch_of_five(task)
     for autocast, dtype in precisions:
         model.to(dtype)
         sample = on_device(batch, dtype)
@@ -140,9 +151,10 @@ def check_steps(options: argparse.Namespace, precisions, modes=(True,)) -> None:
             assert not parameter.requires_grad or parameter.grad is not None, name
 
 
+# Recipes with --fp16 and with --bf16 in turn: both for each would take twice as long.
 @pytest.mark.parametrize(("name", "precision"), zip(names(), itertools.cycle(HALF)))
 @pytest.mark.usefixtures("files")
-def test_a_recipe_trains_without_waiting(name, precision):
+def test_a_recipe_trains_and_validates_without_waiting_for_the_device(name, precision):
     check_steps(recipe_options(name), [precision], modes=(False, True))
 
 
@@ -153,6 +165,7 @@ def models_of(task: str) -> list[str]:
     return [name for name in models_of_package if issubclass(MODEL_REGISTRY[name], classes)]
 
 
+# Every architecture, with its task.
 ARCHS = [
     (task, arch)
     for task in MODELS_AND_CRITERION
@@ -161,20 +174,29 @@ ARCHS = [
 ]
 
 
-def test_every_model_belongs_to_a_task():
-    task_models = []
-    criterions = []
-    for task, (_, criterion) in MODELS_AND_CRITERION.items():
-        task_models += models_of(task)
-        criterions.append(criterion)
-    assert sorted(configs_of_package(MODEL_DATACLASS_REGISTRY)) == sorted(task_models)
-    assert configs_of_package(TASK_DATACLASS_REGISTRY).keys() == MODELS_AND_CRITERION.keys()
+def test_every_registered_task_has_models_and_a_criterion_to_be_tested_with():
+    tasks = configs_of_package(TASK_DATACLASS_REGISTRY)
+
+    assert tasks.keys() == MODELS_AND_CRITERION.keys()
+
+
+def test_every_registered_model_belongs_to_one_task():
+    models_of_tasks = []
+    for task in MODELS_AND_CRITERION:
+        models_of_tasks += models_of(task)
+
+    assert sorted(configs_of_package(MODEL_DATACLASS_REGISTRY)) == sorted(models_of_tasks)
+
+
+def test_every_registered_criterion_belongs_to_one_task():
+    criterions = [criterion for _, criterion in MODELS_AND_CRITERION.values()]
+
     assert sorted(configs_of_package(CRITERION_DATACLASS_REGISTRY)) == sorted(criterions)
 
 
 @pytest.mark.parametrize(("task", "arch"), ARCHS)
-def test_an_architecture_trains_without_waiting(task, arch):
-    check_steps(settings(task, arch), AUTOCAST)
+def test_an_architecture_trains_without_waiting_for_the_device(task, arch):
+    check_steps(run_options(task, arch), AUTOCAST)
 
 
 # Options that an option, or one value of it, needs. A new option that needs others, or a text as its
@@ -260,11 +282,14 @@ def two_workers() -> Iterator[None]:
 
 @pytest.mark.parametrize(("task", "arch", "option", "value"), list(changes()))
 @pytest.mark.usefixtures("files")
-def test_an_option_trains_without_waiting(task, arch, option, value, request):
+def test_training_with_an_option_does_not_wait_for_the_device(task, arch, option, value, request):
     if option == "gather_negatives":
+        # It has an effect only with several workers.
         request.getfixturevalue("two_workers")
-    options = NEEDED_OPTIONS.get(f"{option} {value}", NEEDED_OPTIONS.get(option, {}))
-    check_steps(settings(task, arch, **options | {option: value}), AUTOCAST[:1])
+    needed = NEEDED_OPTIONS.get(f"{option} {value}", NEEDED_OPTIONS.get(option, {}))
+    options = run_options(task, arch, **needed | {option: value})
+
+    check_steps(options, AUTOCAST[:1])
 
 
 def sizes_of(kind: type) -> Iterator[dict[str, object]]:
@@ -288,71 +313,106 @@ NETWORKS = [
 ]
 
 
+# Three sentences, of 1, 2 and 2 pieces, one after the other.
+THREE_SENTENCES = FlatPieces(
+    np.array([4, 5, 6, 7, 8]), starts=np.array([0, 1, 3]), lengths=np.array([1, 2, 2])
+)
+
+
 @pytest.mark.parametrize(("name", "size"), NETWORKS, ids=str)
-def test_an_encoder_embeds_without_waiting(name, size):
+def test_an_encoder_embeds_without_waiting_for_the_device(name, size):
     network = all_networks()[name]
     with shapes_only():
         model = network(network.Config(vocab_size=100, padding_idx=1, **size)).eval()
-    lengths = np.array([1, 2, 2])
-    ids = np.arange(4, 4 + lengths.sum())
-    starts = lengths.cumsum() - lengths
-    (_, inputs), *_ = model.batches(FlatPieces(ids, starts, lengths), 8)
-    inputs = [torch.from_numpy(values).to("meta") for values in inputs]
+    # More pieces than all sentences have, for a single batch.
+    [(_, arrays)] = model.batches(THREE_SENTENCES, 8)
+    inputs = [torch.from_numpy(array).to("meta") for array in arrays]
+
+    # A network of int8 runs on the CPU only.
     for dtype in set(network.dtypes) - {"int8"}:
         model.to(getattr(torch, dtype))
         with torch.inference_mode(), without_waiting(), cuda_autocast(None):
-            assert model.embed_batch(*inputs).shape == (len(lengths), model.config.output_dim)
-            padded = model.embed_padded(torch.ones_like(inputs[0]))
-            assert padded.shape[1] == model.config.output_dim
+            vectors = model.embed_batch(*inputs)
+            vectors_of_padded = model.embed_padded(torch.ones_like(inputs[0]))
+        assert vectors.shape == (3, model.config.output_dim)
+        assert vectors_of_padded.shape[1] == model.config.output_dim
 
 
 @pytest.mark.parametrize(
     "operation",
     [
+        # A value of the device is read by Python.
         lambda x: x.sum().item(),
+        lambda x: x if x.sum() > 0 else -x,
+        lambda x: range(x.long().sum()),
+        lambda x: x.tolist(),
+        lambda x: x.cpu(),
+        lambda x: x.to("cpu"),
+        # The shape of the result depends on values.
         lambda x: x[x > 0],
-        lambda x: x[[0, 1]],
         lambda x: x.nonzero(),
         lambda x: x.clone().index_put_((x > 0,), x),
-        lambda x: x if x.sum() > 0 else -x,
+        lambda x: x.repeat_interleave(x.long()),
+        lambda x: x.unique(),
+        # Values of the CPU are copied to the device.
+        lambda x: x[[0, 1]],
         lambda x: x + torch.tensor([1, 2]).to(x.device),
         lambda x: x + x.new_tensor([1, 2]),
         lambda x: x + torch.arange(2),
         lambda x: x[torch.arange(2)],
-        lambda x: x.repeat_interleave(x.long()),
-        lambda x: x.tolist(),
-        lambda x: x.cpu(),
-        lambda x: x.to("cpu"),
-        lambda x: x.unique(),
-        lambda x: range(x.long().sum()),
     ],
 )
 def test_an_operation_that_waits_for_the_device_is_refused(operation):
+    x = torch.ones(2, device="meta")
+
     with pytest.raises((WaitsForDeviceError, RuntimeError)), without_waiting():
-        operation(torch.ones(2, device="meta"))
+        operation(x)
 
 
-def test_autocast_uses_the_types_of_cuda():
-    """Products are in half precision; sums, norms and losses are in float32."""
-    linear = torch.nn.Linear(3, 4, device="meta")
-    inputs = torch.ones(2, 3, device="meta")
+LINEAR = torch.nn.Linear(3, 4, device="meta")
+FLOAT32 = torch.ones(2, 3, device="meta")
+BFLOAT16 = torch.ones(2, 4, device="meta", dtype=torch.bfloat16)
+
+
+@pytest.mark.parametrize(
+    ("operation", "dtype"),
+    [
+        # Products are in half precision.
+        (lambda: LINEAR(FLOAT32), torch.bfloat16),
+        (lambda: FLOAT32 @ FLOAT32.T, torch.bfloat16),
+        (lambda: torch.einsum("ij,kj->ik", FLOAT32, FLOAT32), torch.bfloat16),
+        # Norms, sums and exponentials are in float32.
+        (lambda: torch.nn.functional.layer_norm(BFLOAT16, (4,)), torch.float32),
+        (lambda: BFLOAT16.norm(dim=1), torch.float32),
+        (lambda: BFLOAT16.sum(), torch.float32),
+        (lambda: BFLOAT16.exp(), torch.float32),
+        (lambda: BFLOAT16.softmax(1), torch.float32),
+        (lambda: BFLOAT16.logsumexp(1), torch.float32),
+        # Of two types, the wider.
+        (lambda: torch.cat((BFLOAT16, FLOAT32), dim=1), torch.float32),
+    ],
+)
+def test_autocast_computes_in_the_types_of_cuda(operation, dtype):
     with cuda_autocast(torch.bfloat16):
-        outputs = linear(inputs)
-        product = torch.einsum("ij,kj->ik", outputs, outputs)
-        assert outputs.dtype is torch.bfloat16
-        assert (outputs @ outputs.T).dtype is product.dtype is torch.bfloat16
-        for result in (
-            torch.nn.functional.layer_norm(outputs, (4,)),
-            outputs.softmax(1),
-            outputs.sum(),
-            outputs.exp(),
-            outputs.logsumexp(1),
-            outputs.norm(dim=1),
-            torch.cat((outputs, inputs), dim=1),
-        ):
-            assert result.dtype is torch.float32
-        with torch.autocast("meta", enabled=False):
-            assert linear(inputs).dtype is torch.float32
-    assert linear(inputs).dtype is torch.float32
-    outputs.sum().backward()
+        result = operation()
+
+    assert result.dtype is dtype
+
+
+def test_autocast_has_no_effect_where_it_is_disabled_and_after_its_end():
+    with cuda_autocast(torch.bfloat16), torch.autocast("meta", enabled=False):
+        disabled = LINEAR(FLOAT32)
+    after = LINEAR(FLOAT32)
+
+    assert disabled.dtype is torch.float32
+    assert after.dtype is torch.float32
+
+
+def test_under_autocast_the_gradient_of_a_weight_has_the_type_of_the_weight():
+    linear = torch.nn.Linear(3, 4, device="meta")
+
+    with cuda_autocast(torch.bfloat16):
+        loss = linear(FLOAT32).sum()
+    loss.backward()
+
     assert linear.weight.grad.dtype is torch.float32

@@ -1,6 +1,7 @@
 """The charts of the documentation show the files of results, and are legible."""
 
 import re
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -12,8 +13,10 @@ from benchmarks.svg import LETTER, WIDTH, Axis, Picture, label
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # Mean width of a letter, as a share of its height.
 LETTER_WIDTH = 0.53
-# Of the right edge of a text, whose width is only estimated.
+# A text may end so far beyond the right edge, as its width is only estimated.
 TOLERANCE = 8
+# Share of the width of a text that is left of its place, by its `text-anchor`.
+SHARE_ON_THE_LEFT = {"start": 0, "middle": 0.5, "end": 1}
 
 
 @pytest.mark.parametrize("name", pictures.PICTURES)
@@ -32,50 +35,105 @@ def test_a_picture_has_colours_for_dark_pages(name):
 
 @pytest.mark.parametrize("name", pictures.PICTURES)
 def test_all_text_is_inside_the_picture(name):
-    text = (pictures.ASSETS / f"{name}.svg").read_text(encoding="utf-8")
-    shares = {"start": 0, "middle": 0.5, "end": 1}
-    for element in ElementTree.fromstring(text).iter("{http://www.w3.org/2000/svg}text"):
+    picture = (pictures.ASSETS / f"{name}.svg").read_text(encoding="utf-8")
+
+    for element in ElementTree.fromstring(picture).iter("{http://www.w3.org/2000/svg}text"):
         width = len(element.text) * LETTER * LETTER_WIDTH
-        left = float(element.get("x")) - shares[element.get("text-anchor")] * width
+        place = float(element.get("x"))
+        left = place - SHARE_ON_THE_LEFT[element.get("text-anchor")] * width
         assert left >= 0, element.text
         assert left + width <= WIDTH + TOLERANCE, element.text
 
 
-def test_every_picture_is_on_a_page_and_described_by_a_sentence():
-    embedded = set()
+# An image of Markdown, ![DESCRIPTION](FILE).
+IMAGE = re.compile(r"!\[([^\]]*)\]\(([^)]+)\)")
+
+
+def images_of_pages() -> list[tuple[str, Path]]:
+    """Return the description and the file of every image of the documentation."""
+    images = []
     for page in PAGES:
-        text = page.read_text(encoding="utf-8")
-        for alt, target in re.findall(r"!\[([^\]]*)\]\(([^)]+)\)", text):
-            embedded.add(target.rpartition("/")[2])
-            assert (page.parent / target).is_file(), target
-            if "assets/" in target:
-                assert alt.endswith("."), target
-                assert len(alt.split()) > 12, target
-    assert {f"{name}.svg" for name in pictures.PICTURES} <= embedded
+        for description, target in IMAGE.findall(page.read_text(encoding="utf-8")):
+            images.append((description, page.parent / target))
+    return images
 
 
-def test_the_list_of_languages_has_the_present_results():
+def test_every_image_of_a_page_exists():
+    for _, file in images_of_pages():
+        assert file.is_file(), file
+
+
+def test_every_picture_is_on_a_page():
+    names_on_pages = {file.name for _, file in images_of_pages()}
+
+    assert {f"{name}.svg" for name in pictures.PICTURES} <= names_on_pages
+
+
+def test_every_picture_is_described_by_a_sentence_of_more_than_twelve_words():
+    """A shorter description cannot say what a chart shows."""
+    for description, file in images_of_pages():
+        if file.parent.name == "assets":
+            assert description.endswith("."), file
+            assert len(description.split()) > 12, file
+
+
+def test_the_page_has_the_present_list_of_languages():
     page = (ROOT / "docs" / "choose.md").read_text(encoding="utf-8")
+
     assert pictures.language_list() in page
-    assert len(pictures.language_scores()) == 38
+
+
+def test_the_list_of_languages_has_all_languages_of_the_packaged_model_except_english():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    [languages_of_model] = re.findall(r"(\d+) languages with `lxsr-static`", readme)
+
+    assert len(pictures.language_scores()) == int(languages_of_model) - 1
 
 
 def test_the_map_has_a_place_for_each_sentence():
-    sentences = pictures.read_sentences()
+    sentences_by_language = pictures.read_sentences()
+    number = sum(map(len, sentences_by_language.values()))
+
     result = pictures.read_json(pictures.MAP)
-    assert len(result["places"]) == result["sentences"] == sum(map(len, sentences.values()))
+
+    assert result["sentences"] == number
+    assert len(result["places"]) == number
+
+
+def test_translations_of_the_map_are_much_more_similar_than_other_pairs():
+    result = pictures.read_json(pictures.MAP)
+
     assert result["translations, mean cosine"] > result["other pairs, mean cosine"] + 0.5
 
 
-def test_axes_are_linear_or_logarithmic_and_labelled_without_exponents():
-    assert Axis(0, 10, 100, 200, ()).place(5) == 150
-    assert Axis(1, 100, 300, 100, (), is_log=True).place(10) == pytest.approx(200)
-    assert [label(value) for value in (0.3, 95, 168_925)] == ["0.3", "95", "168,925"]
+def test_the_middle_of_a_linear_axis_is_the_mean_of_its_ends():
+    axis = Axis(0, 10, 100, 200, ())
+
+    assert axis.place(5) == 150
 
 
-def test_text_in_a_picture_is_escaped(tmp_path):
-    picture = Picture(50, "a < b & c")
-    picture.text(0, 20, "a < b & c")
+def test_the_middle_of_a_logarithmic_axis_is_the_geometric_mean_of_its_ends():
+    # From 1 at the place 300 to 100 at the place 100.
+    axis = Axis(1, 100, 300, 100, (), is_log=True)
+
+    assert axis.place(10) == pytest.approx(200)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.3, "0.3"), (95, "95"), (168_925, "168,925")], ids=str
+)
+def test_labels_of_an_axis_have_no_exponent(value, text):
+    assert label(value) == text
+
+
+def test_title_and_text_of_a_picture_are_escaped(tmp_path):
+    words = "a < b & c"
+    picture = Picture(50, words)
+    picture.text(0, 20, words)
+
     picture.save(tmp_path / "x.svg")
-    words = [element.text for element in ElementTree.parse(tmp_path / "x.svg").iter()]
-    assert words.count("a < b & c") == 2
+
+    # The parser refuses a file with such characters as they are.
+    texts = [element.text for element in ElementTree.parse(tmp_path / "x.svg").iter()]
+    # The title and the text.
+    assert texts.count(words) == 2

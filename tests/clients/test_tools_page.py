@@ -11,22 +11,28 @@ from importlib.util import find_spec
 import pytest
 from conftest import ROOT, wait_until
 
-FENCE = re.compile(r"^```python\n(.*?)^```$", re.M | re.S)
+PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.M | re.S)
 # Blocks that another test runs.
 NOT_RUN = re.compile(r"^<!-- not run: tests/.*? -->\n```.*?^```$", re.M | re.S)
 ALWAYS_INSTALLED = {"fairseq_lxsr", "os", "sqlite3", "numpy", "collections"}
 
 
 def blocks(page: str) -> list[str]:
-    return FENCE.findall(NOT_RUN.sub("", (ROOT / "docs" / page).read_text(encoding="utf-8")))
+    """Return the blocks of Python of a page that no other test runs."""
+    return PYTHON_BLOCK.findall(NOT_RUN.sub("", (ROOT / "docs" / page).read_text(encoding="utf-8")))
 
 
 def packages(block: str) -> list[str]:
+    """Return the packages that a block imports and that may be missing."""
     imports = re.findall(r"^(?:from|import) (\S+)", block, re.M)
     return sorted({name.split(".")[0] for name in imports} - ALWAYS_INSTALLED)
 
 
-def check(block: str, folder) -> None:
+def run_if_installed(block: str, folder) -> None:
+    """Run a block in a folder, or skip the test if a package or a database is missing.
+
+    A block fails if its assertions do.
+    """
     missing = [name for name in packages(block) if find_spec(name) is None]
     if missing:
         pytest.skip(f"{' '.join(missing)} not installed")
@@ -53,13 +59,15 @@ def check(block: str, folder) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", blocks("tools.md"), ids=lambda block: "-".join(packages(block)))
-def test_a_block_of_the_page_runs(block, tmp_path):
-    check(block, tmp_path)
+def test_a_block_of_the_page_runs_and_its_assertions_hold(block, tmp_path):
+    run_if_installed(block, tmp_path)
 
 
-def test_every_block_asserts_its_result():
-    assert blocks("tools.md")
-    for block in blocks("tools.md"):
+def test_every_block_of_the_page_asserts_its_result_and_imports_a_tool():
+    blocks_of_page = blocks("tools.md")
+
+    assert blocks_of_page
+    for block in blocks_of_page:
         assert "assert " in block
         assert packages(block)
 
@@ -84,6 +92,8 @@ def address(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", blocks("serving.md"), ids=lambda block: "-".join(packages(block)))
-def test_a_client_of_the_server_runs(block, address, tmp_path):
-    assert "http://127.0.0.1:8000" in block
-    check(block.replace("http://127.0.0.1:8000", address), tmp_path)
+def test_a_client_on_the_page_of_the_server_works_with_a_running_server(block, address, tmp_path):
+    address_on_page = "http://127.0.0.1:8000"
+    assert address_on_page in block
+
+    run_if_installed(block.replace(address_on_page, address), tmp_path)

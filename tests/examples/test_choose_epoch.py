@@ -10,6 +10,8 @@ from conftest import ROOT, load_script, main_here, refused
 from safetensors.torch import load_file
 
 TABLE = "embed_tokens.weight"
+# `epoch  9: accuracy on dev 33.3`, and a mark for one epoch.
+EPOCH = re.compile(r"^epoch +(\d+): accuracy on dev +([0-9.]+)( <- exported)?$", re.MULTILINE)
 pytestmark = pytest.mark.usefixtures("python_is_a_fork")
 
 
@@ -47,19 +49,21 @@ def options(checkpoints, documents, tmp_path):
 
 
 def assert_exported(checkpoints, epoch, model):
+    """Check that a model has the vectors of an epoch."""
     state = torch.load(checkpoints / f"checkpoint{epoch}.pt", weights_only=True)
     expected = state["model"][f"encoder.{TABLE}"]
     assert load_file(model / "model.safetensors")[TABLE].equal(expected)
 
 
-def test_every_epoch_is_measured_on_the_development_sets(choose, checkpoints, documents, tmp_path):
+def test_the_epoch_with_the_best_accuracy_on_the_development_sets_is_exported(
+    choose, checkpoints, documents, tmp_path
+):
     done = main_here(choose, *options(checkpoints, documents, tmp_path))
-    rows = re.findall(
-        r"^epoch +(\d+): accuracy on dev +([0-9.]+)( <- exported)?$", done.stdout, re.MULTILINE
-    )
+
+    rows = EPOCH.findall(done.stdout)
     assert [epoch for epoch, _, _ in rows] == ["2", "9", "10"]
-    [(exported, exported_accuracy, _)] = [row for row in rows if row[2]]
-    assert float(exported_accuracy) == max(float(accuracy) for _, accuracy, _ in rows)
+    [(exported, best_accuracy)] = [(epoch, accuracy) for epoch, accuracy, mark in rows if mark]
+    assert float(best_accuracy) == max(float(accuracy) for _, accuracy, _ in rows)
     assert_exported(checkpoints, exported, tmp_path / "model")
 
 
@@ -69,16 +73,30 @@ def test_every_epoch_is_measured_on_the_development_sets(choose, checkpoints, do
 def test_the_first_of_the_best_epochs_is_exported(
     choose, checkpoints, documents, tmp_path, monkeypatch, accuracies, best
 ):
-    values = iter(accuracies)
-    monkeypatch.setattr(choose, "accuracy", lambda *_: next(values))
+    # Accuracies of epochs 2, 9 and 10, instead of training classifiers.
+    remaining = iter(accuracies)
+    monkeypatch.setattr(choose, "accuracy", lambda *_: next(remaining))
+
     main_here(choose, *options(checkpoints, documents, tmp_path))
+
     assert_exported(checkpoints, best, tmp_path / "model")
 
 
-def test_missing_checkpoints_and_documents_are_refused(choose, checkpoints, documents, tmp_path):
-    done = main_here(choose, *options(tmp_path / "data", documents, tmp_path), check=False)
-    refused(done, f"{tmp_path / 'data'}: ", "--no-epoch-checkpoints")
+def test_a_folder_without_checkpoints_of_epochs_is_refused(
+    choose, checkpoints, documents, tmp_path
+):
+    """Trainings save them without --no-epoch-checkpoints."""
+    folder = tmp_path / "data"
+
+    done = main_here(choose, *options(folder, documents, tmp_path), check=False)
+
+    refused(done, f"{folder}: ", "--no-epoch-checkpoints")
+
+
+def test_missing_documents_are_refused(choose, checkpoints, documents, tmp_path):
     (documents / "fr.train.1000").unlink()
+
     done = main_here(choose, *options(checkpoints, documents, tmp_path), check=False)
+
     refused(done, "fr.train.1000")
     assert not (tmp_path / "model").exists()

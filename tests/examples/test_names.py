@@ -7,6 +7,7 @@ from conftest import ROOT, load_script, main_here, refused
 
 from fairseq_lxsr.files.lines import read_parallel
 
+# Files of names of people: English, another language, and a count.
 PEOPLE = {
     "wd_arabic_80": "a\tب\t1\n",
     "wd_arabic_20": "",
@@ -19,13 +20,15 @@ PEOPLE = {
     "wd_russian_80": "rare\tж и д к\t1\n",
     "wd_russian_20": "often\tф и л\t7\n",
 }
-# The names of a country, a region, a language, a currency, a unit, and a cat.
+# The names of a country, a region, a language, a currency, a unit, and a cat; by code of CLDR. The
+# unit of Serbian in Cyrillic letters is a mark of CLDR: it is that of the parent language.
 TERMS = {
     "en": ("Norway", "Viken", "Danish", "Krone", "meters", "cat"),
     "no": ("Norge", "Viken fylke", "dansk", "krone", "meter", "katt"),
     "sr": ("Норвешка", "Викен", "дански", "круна", "↑↑↑", "мачка"),
     "sr_Latn": ("Norveška", "Viken", "danski", "kruna", "metri", "mačka"),
 }
+# Names of places by their number in GeoNames.
 CITIES = {
     "en": {"2": "Oslo", "1": "Cologne", "3": "Bonn", "4": "Alton", "5": "Essen", "NO": "Norway"},
     "it": {"1": "Colonia", "3": "Bonn", "4": "Alton (Illinois)", "5": "\u200eEssen  di\nsopra"},
@@ -52,7 +55,7 @@ def cldr_files(code):
 
 
 def catalogue(messages):
-    """Return a compiled catalogue of messages and their translations."""
+    """Return a compiled catalogue of messages and their translations, as msgfmt writes it."""
     messages = {"": "Content-Type: text/plain; charset=UTF-8\n"} | messages
     texts = [text.encode() + b"\0" for text in (*messages.keys(), *messages.values())]
     start = 28 + 8 * len(texts)
@@ -64,26 +67,39 @@ def catalogue(messages):
     return header + tables + b"".join(texts)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def script():
     return load_script(ROOT / "examples" / "pretrained" / "names.py")
 
 
 @pytest.fixture
 def sources(tmp_path, script):
-    """The files of each source in all languages, with content of their own for a few languages."""
+    """A folder with the files of each source."""
+    return write_sources(tmp_path, script)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory, script):
+    """A folder with the files of each source, for which the script has been run."""
+    folder = write_sources(tmp_path_factory.mktemp("names"), script)
+    run_script(script, folder)
+    return folder
+
+
+def write_sources(folder, script):
+    """Write the files of all languages, with content of their own for a few languages."""
     codes = {"en"}
     for language in script.LANGUAGES:
         codes.update(script.CLDR_CODES.get(language, [language]))
     for code in codes:
         for part, content in cldr_files(code).items():
-            write(tmp_path / "cldr" / part / f"{code}.xml", f"<ldml>{content}</ldml>".encode())
+            write(folder / "cldr" / part / f"{code}.xml", f"<ldml>{content}</ldml>".encode())
     for code in ("en", *script.LANGUAGES):
         cities = CITIES.get(code, {"2": f"in {code}"})
-        write(tmp_path / script.GEONAMES_FILE.format(code), catalogue(cities))
+        write(folder / script.GEONAMES_FILE.format(code), catalogue(cities))
     for name, text in PEOPLE.items():
-        write(tmp_path / "people" / name, text.encode())
-    return tmp_path
+        write(folder / "people" / name, text.encode())
+    return folder
 
 
 def write(path, content):
@@ -91,13 +107,14 @@ def write(path, content):
     path.write_bytes(content)
 
 
-def make(script, sources, check=True):
+def run_script(script, sources, check=True):
     words = ("--cldr", sources / "cldr", "--geonames", sources, "--people", sources / "people")
     return main_here(script, *words, "--output", sources / "words", check=check)
 
 
-def read(sources, source, language):
-    prefix = sources / "words" / f"{source}.en-{language}"
+def written_pairs(folder, source, language):
+    """Return the sorted pairs of English and a language that the script has written."""
+    prefix = folder / "words" / f"{source}.en-{language}"
     return sorted(read_parallel(f"{prefix}.en.txt.gz", f"{prefix}.{language}.txt.gz"))
 
 
@@ -105,10 +122,9 @@ def translations(pairs, word):
     return [translation for english, translation in pairs if english == word]
 
 
-def test_names_of_cldr_are_paired_by_their_type_in_lower_case(script, sources):
-    """Names that are equal in both languages, or inherited, are left out; keywords are one name."""
-    make(script, sources)
-    assert read(sources, "cldr", "nb") == [
+def test_names_of_cldr_are_paired_by_their_type_in_lower_case(written):
+    """The keywords of a sign are one name."""
+    assert written_pairs(written, "cldr", "nb") == [
         ("cat", "katt"),
         ("danish", "dansk"),
         ("meters", "meter"),
@@ -116,50 +132,70 @@ def test_names_of_cldr_are_paired_by_their_type_in_lower_case(script, sources):
         ("pet in en", "pet in no"),
         ("viken", "viken fylke"),
     ]
-    serbian = read(sources, "cldr", "sr")
+
+
+def test_a_name_of_cldr_that_is_equal_in_both_languages_is_left_out(written):
+    # Krone and krone.
+    assert translations(written_pairs(written, "cldr", "nb"), "krone") == []
+
+
+def test_names_of_cldr_in_serbian_are_in_both_scripts_and_none_is_inherited(written):
+    serbian = written_pairs(written, "cldr", "sr")
     assert translations(serbian, "norway") == ["norveška", "норвешка"]
     assert translations(serbian, "meters") == ["metri"]
 
 
+def write_region(sources, code, name):
+    content = f'<ldml><subdivision type="htce">{name}</subdivision></ldml>'
+    (sources / "cldr" / "subdivisions" / f"{code}.xml").write_text(content)
+
+
 def test_names_of_regions_with_another_place_or_a_number_are_left_out(script, sources):
-    regions = {
-        "en": "Centre",
-        "it": "Centre (Haiti)",
-        "fr": "Le centre",
-        "de": "Mitte²",
-        "es": "Centro, Haiti",
-    }
-    for code, region in regions.items():
-        content = f'<ldml><subdivision type="htce">{region}</subdivision></ldml>'
-        (sources / "cldr" / "subdivisions" / f"{code}.xml").write_text(content)
-    make(script, sources)
-    assert translations(read(sources, "cldr", "fr"), "centre") == ["le centre"]
-    for code in ("it", "de", "es"):
-        assert translations(read(sources, "cldr", code), "centre") == [], code
+    write_region(sources, "en", "Centre")
+    write_region(sources, "fr", "Le centre")
+    # With another place, and with a number.
+    write_region(sources, "it", "Centre (Haiti)")
+    write_region(sources, "es", "Centro, Haiti")
+    write_region(sources, "de", "Mitte²")
+
+    run_script(script, sources)
+
+    assert translations(written_pairs(sources, "cldr", "fr"), "centre") == ["le centre"]
+    for code in ("it", "es", "de"):
+        assert translations(written_pairs(sources, "cldr", code), "centre") == [], code
 
 
-def test_names_of_geonames_are_paired_by_their_number(script, sources):
-    """Names in another script, or with another place, are left out; blanks are normalised."""
-    make(script, sources)
-    assert read(sources, "geonames", "it") == [("cologne", "colonia"), ("essen", "essen di sopra")]
-    assert read(sources, "geonames", "ko") == [("oslo", "오슬로")]
+def test_names_of_geonames_are_paired_by_their_number_with_normal_blanks(written):
+    """Equal names, and names with another place in brackets, are left out."""
+    pairs = written_pairs(written, "geonames", "it")
+    assert pairs == [("cologne", "colonia"), ("essen", "essen di sopra")]
 
 
-def test_spaced_letters_of_a_name_are_joined(script, sources):
-    make(script, sources)
-    assert read(sources, "wikidata", "ko") == [("anna smith", "애나 스미스")]
-    assert read(sources, "wikidata", "ru") == [("often", "фил"), ("rare", "жидк")]
+def test_names_of_geonames_in_another_script_are_left_out(written):
+    # The Korean name of Cologne is Köln there.
+    assert written_pairs(written, "geonames", "ko") == [("oslo", "오슬로")]
 
 
-def test_a_name_whose_order_differs_is_left_out(script, sources):
-    make(script, sources)
-    assert read(sources, "wikidata", "he") == [("dov", "דב")]
+def test_names_of_people_are_paired(written):
+    assert written_pairs(written, "wikidata", "ko") == [("anna smith", "애나 스미스")]
+
+
+def test_spaced_letters_of_a_name_are_joined(written):
+    # From `ф и л` and `ж и д к`.
+    assert written_pairs(written, "wikidata", "ru") == [("often", "фил"), ("rare", "жидк")]
+
+
+def test_a_name_whose_order_differs_is_left_out(written):
+    # The name of Dov Levi has a comma.
+    assert written_pairs(written, "wikidata", "he") == [("dov", "דב")]
 
 
 def test_only_the_most_frequent_people_are_written(script, sources, monkeypatch):
     monkeypatch.setattr(script, "MOST_PEOPLE", 1)
-    make(script, sources)
-    assert read(sources, "wikidata", "ru") == [("often", "фил")]
+
+    run_script(script, sources)
+
+    assert written_pairs(sources, "wikidata", "ru") == [("often", "фил")]
 
 
 @pytest.mark.parametrize(
@@ -173,9 +209,12 @@ def test_only_the_most_frequent_people_are_written(script, sources, monkeypatch)
             b'<?xml version="1.0" encoding="none"?><ldml/>',
             "zh.xml: LookupError",
         ),
+        # Without names.
         ("cldr/subdivisions/zh.xml", b"<ldml/>", "zh.xml: "),
+        # Without the file.
         ("cldr/main/en.xml", None, "en.xml: "),
     ],
+    ids=["no-tab", "no-catalogue", "no-xml", "encoding", "no-names", "no-file"],
 )
 def test_a_missing_or_invalid_source_is_refused_before_writing(
     script, sources, file, content, message
@@ -184,5 +223,8 @@ def test_a_missing_or_invalid_source_is_refused_before_writing(
         (sources / file).unlink()
     else:
         (sources / file).write_bytes(content)
-    refused(make(script, sources, check=False), message)
+
+    done = run_script(script, sources, check=False)
+
+    refused(done, message)
     assert not (sources / "words").exists()

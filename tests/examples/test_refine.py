@@ -12,6 +12,7 @@ from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.errors import InputError
 
 SCRIPTS = ROOT / "examples" / "pretrained"
+# Each has four sentences, 20 times.
 FRENCH = ["le café est fermé", "un café près du musée", "le musée fermé", "près du café"] * 20
 ENGLISH = ["the coffee is closed", "a coffee near a museum", "the museum", "near the coffee"] * 20
 
@@ -37,6 +38,7 @@ def text(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def unmarked(model, text, tmp_path_factory):
+    """The encoder of the model with pieces for the four French words with marks, without them."""
     script = load_script(SCRIPTS / "unmarked.py")
     output = tmp_path_factory.mktemp("unmarked") / "model"
     texts = {"fr": {"web": [text / "web.en-fr.fr"]}}
@@ -57,45 +59,65 @@ def test_text_with_marks_keeps_its_embeddings_when_words_without_marks_are_added
 
 def test_two_words_that_are_typed_alike_share_a_piece():
     script = load_script(SCRIPTS / "unmarked.py")
-    words = script.typed_words({"dừng": 0.2, "đúng": 0.1, "run": 0.3}, {"▁run": -3.0})
+    frequencies = {"dừng": 0.2, "đúng": 0.1, "run": 0.3}
+    # A word without marks has its piece already.
+    scores_of_pieces = {"▁run": -3.0}
+
+    words = script.typed_words(frequencies, scores_of_pieces)
+
     assert words == {"▁dung": ["dừng", "đúng"]}
 
 
 def test_a_german_umlaut_is_typed_in_two_ways():
     script = load_script(SCRIPTS / "unmarked.py")
-    assert set(script.typed_words({"für": 1.0}, {})) == {"▁fur", "▁fuer"}
+
+    words = script.typed_words({"für": 1.0}, {})
+
+    assert set(words) == {"▁fur", "▁fuer"}
 
 
-def test_the_mean_of_neighbours_leaves_out_the_word_itself():
+def test_the_neighbour_of_a_word_is_another_word():
     script = load_script(SCRIPTS / "neighbours.py")
+    # The first and the second word are near, and the second one is the nearest to the third.
     teacher = script.unit(np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]], dtype=np.float32))
-    directions = np.eye(3, dtype=np.float32)
+    first, second, third = directions = np.eye(3, dtype=np.float32)
     script.NEIGHBOURS = 1
     script.DENSITY_WEIGHT = 0.0
+
     means = script.mean_of_neighbours(teacher, directions, np.arange(3))
-    np.testing.assert_allclose(means, directions[[1, 0, 1]])
+
+    np.testing.assert_allclose(means, [second, first, second])
+    assert not np.allclose(means[2], third)
 
 
-def test_directions_move_towards_the_teacher_and_lengths_stay(model, tmp_path):
+def test_vectors_of_words_change_their_directions_and_keep_their_lengths(model, tmp_path):
     script = load_script(SCRIPTS / "neighbours.py")
     before = SentenceEncoder.from_pretrained(model)
     words = [piece for piece in script.piece_scores(before) if script.is_word(piece)]
+    # Random embeddings of a teacher.
     texts = [word.removeprefix("▁") for word in words]
     vectors = np.random.default_rng(0).normal(size=(len(texts), 8)).astype(np.float16)
     np.savez(tmp_path / "words.npz", texts=np.array(texts), vectors=vectors)
+
     count, _ = script.move(model, "", "", tmp_path / "words.npz", 0.5, tmp_path / "moved")
+
     assert count == len(words) > 3
     after = SentenceEncoder.from_pretrained(tmp_path / "moved")
     rows = [before.tokenizer.symbols.index(word) for word in words]
-    lengths = np.linalg.norm(before.table[rows], axis=1)
-    np.testing.assert_allclose(np.linalg.norm(after.table[rows], axis=1), lengths, rtol=1e-4)
+    lengths_before = np.linalg.norm(before.table[rows], axis=1)
+    lengths_after = np.linalg.norm(after.table[rows], axis=1)
+    np.testing.assert_allclose(lengths_after, lengths_before, rtol=1e-4)
     assert np.abs(after.table[rows] - before.table[rows]).max() > 0.01
 
 
-def test_a_word_without_stored_embedding_needs_a_teacher(tmp_path):
+def test_a_word_without_a_stored_embedding_is_refused_without_a_teacher(tmp_path):
     script = load_script(SCRIPTS / "neighbours.py")
+
     with pytest.raises(InputError, match="no embedding of 'tree'"):
         script.teacher_vectors(["tree"], "", "", tmp_path / "words.npz")
+
+
+UPDATES = 100
 
 
 def test_training_brings_words_without_marks_near_those_with_marks(unmarked, text):
@@ -112,20 +134,23 @@ def test_training_brings_words_without_marks_near_those_with_marks(unmarked, tex
         return float(script.distance(script.embed(table, typed), script.embed(table, marked)))
 
     before = distance(table)
-    training = script.Refinement(table, rate=0.05, updates=100)
+    training = script.Refinement(table, rate=0.05, updates=UPDATES)
     rng = np.random.default_rng(0)
-    for number in range(1, 101):
+    for number in range(1, UPDATES + 1):
         training.update(number, script.draw(texts, np.ones(1), rng))
+
     assert distance(training.table) < before / 4
 
 
-def test_a_batch_has_the_pieces_of_the_sentences_that_were_drawn(unmarked):
+def test_a_batch_has_the_pieces_of_the_sentences_that_were_drawn_and_where_each_begins(unmarked):
     script = load_script(SCRIPTS / "refine.py")
     sentences = script.Sentences(unmarked, ["café", "le musée", "près"])
+
     pieces, starts = sentences.take(np.array([2, 0]))
-    expected = unmarked.tokenizer.encode(["près", "café"])
-    np.testing.assert_array_equal(pieces, np.concatenate(expected))
-    assert starts.tolist() == [0, len(expected[0])]
+
+    third, first = unmarked.tokenizer.encode(["près", "café"])
+    np.testing.assert_array_equal(pieces, [*third, *first])
+    assert starts.tolist() == [0, len(third)]
 
 
 def test_an_embedding_in_training_is_that_of_the_encoder(unmarked):
@@ -137,38 +162,68 @@ def test_an_embedding_in_training_is_that_of_the_encoder(unmarked):
     np.testing.assert_allclose(vectors, expected, atol=1e-6)
 
 
-def test_a_vector_keeps_more_of_its_change_if_its_piece_is_in_text_without_marks(unmarked, text):
+def test_a_vector_keeps_all_of_its_change_if_its_piece_is_only_in_text_without_marks(
+    unmarked, text
+):
     script = load_script(SCRIPTS / "refine.py")
     texts = {"fr": script.read_text(unmarked, {"web": str(text / "web.en-fr")}, "fr", set())}
+    [without_marks] = unmarked.tokenizer.encode(["cafe"])[0]
+
     share = script.unmarked_share(texts, len(unmarked.table))
-    without_marks = unmarked.tokenizer.encode(["cafe"])[0]
-    english = unmarked.tokenizer.encode(["coffee"])[0]
-    assert share[without_marks].tolist() == [1]
-    assert share[english].max() < script.LEAST_SHARE
     part = script.remaining_part(share)
-    assert part[without_marks].tolist() == [[1]]
-    assert part[english].tolist() == [[script.LEAST_PART]] * len(english)
+
+    assert share[without_marks] == 1
+    assert part[without_marks] == 1
+
+
+def test_a_vector_keeps_the_least_part_of_its_change_if_its_piece_is_hardly_in_text_without_marks(
+    unmarked, text
+):
+    script = load_script(SCRIPTS / "refine.py")
+    texts = {"fr": script.read_text(unmarked, {"web": str(text / "web.en-fr")}, "fr", set())}
+    english = unmarked.tokenizer.encode(["coffee"])[0]
+
+    share = script.unmarked_share(texts, len(unmarked.table))
+    part = script.remaining_part(share)
+
+    assert share[english].max() < script.LEAST_SHARE
+    assert (part[english] == script.LEAST_PART).all()
 
 
 def test_evaluation_sentences_are_left_out_of_the_text(unmarked, text):
     script = load_script(SCRIPTS / "refine.py")
     prefixes = {"web": str(text / "web.en-fr")}
+    # One of the four French sentences, with other punctuation.
     excluded = {script.comparable("Le musée fermé!")}
+
     remaining = script.read_text(unmarked, prefixes, "fr", excluded)
-    assert len(remaining.sentences.lengths) == 60
+
+    assert len(remaining.sentences.lengths) == 3 * 20
 
 
-def test_frequent_words_and_signs_of_markup_count_less():
+def test_a_word_is_weighted_by_its_score_at_a_rate_within_limits():
     script = load_script(SCRIPTS / "reweigh.py")
-    scores = {"▁the": -4.0, "▁rare": -14.0, "▁#": -10.0, ".": -10.0}
+    # The score -10 has the weight 1; a frequent word has a high score.
+    scores = {"▁the": -4.0, "▁rare": -14.0, ".": -10.0}
+
     factors = script.scales(scores, rate=0.1)
-    assert factors["▁the"] == pytest.approx(np.exp(-0.6))
-    assert factors["▁rare"] == pytest.approx(np.exp(0.3))
-    assert factors["▁#"] == pytest.approx(script.SIGN_SCALE)
+
+    assert factors["▁the"] == pytest.approx(np.exp(0.1 * (-10 + 4)))
+    # The difference from -10 counts as at least -3, here instead of -4.
+    assert factors["▁rare"] == pytest.approx(np.exp(0.1 * 3))
     assert factors["."] == pytest.approx(1)
 
 
-def test_pages_of_lessons_are_aligned_by_line():
+def test_a_sign_of_markup_has_a_weight_of_its_own():
+    script = load_script(SCRIPTS / "reweigh.py")
+
+    factors = script.scales({"▁#": -10.0}, rate=0.1)
+
+    assert factors["▁#"] == pytest.approx(script.SIGN_SCALE)
+
+
+def test_pages_of_lessons_are_aligned_by_line_and_sentence_without_code():
+    """The translation has its metadata in the beginning, and a notice at the end."""
     script = load_script(SCRIPTS / "lessons.py")
     english = "# Soil\n\nWater the soil. Wait.\n\n```\nprint(1)\n```\n- a [plant](x.md)\n"
     translation = (

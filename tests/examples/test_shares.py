@@ -1,4 +1,7 @@
-"""Shares of the training text, as table 10 of the paper has them."""
+"""examples/paracrawl/shares.sh trains on every 8th, 4th, 2nd and on each pair of a text.
+
+These are the shares of table 10 of the paper.
+"""
 
 import gzip
 import shutil
@@ -8,10 +11,11 @@ import pytest
 from conftest import ROOT
 
 PAIRS = 17
+STEPS = (8, 4, 2, 1)
 
 
-@pytest.mark.parametrize("is_packed", [False, True])
-def test_each_share_is_trained_on_its_pairs(tmp_path, is_packed):
+@pytest.mark.parametrize("is_packed", [False, True], ids=["text", "gzip"])
+def test_each_share_is_trained_on_every_8th_4th_2nd_and_1st_pair(tmp_path, is_packed):
     folder = tmp_path / "examples" / "paracrawl"
     folder.mkdir(parents=True)
     shutil.copy(ROOT / "examples" / "paracrawl" / "shares.sh", folder)
@@ -23,12 +27,15 @@ def test_each_share_is_trained_on_its_pairs(tmp_path, is_packed):
             (tmp_path / f"text.{language}.gz").write_bytes(gzip.compress(lines.encode()))
         else:
             (tmp_path / f"text.{language}").write_text(lines)
+
     command = ["env", "WORK=work", "bash", folder / "shares.sh", "fr", "text", "--fp16"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    shares = [f"work/every-{nth}" for nth in (8, 4, 2, 1)]
-    assert done.stdout.splitlines() == [f"{share} fr {share}/text --fp16" for share in shares]
-    for share, nth in zip(shares, (8, 4, 2, 1), strict=True):
+
+    # A training of each share, the smallest first, with its own folder and text.
+    trainings = [f"work/every-{step} fr work/every-{step}/text --fp16" for step in STEPS]
+    assert done.stdout.splitlines() == trainings
+    for step in STEPS:
         for language in ("en", "fr"):
-            expected = [f"{language} {number}" for number in range(nth, PAIRS + 1, nth)]
-            written = (tmp_path / share / f"text.{language}").read_text().splitlines()
-            assert written == expected
+            text = (tmp_path / f"work/every-{step}" / f"text.{language}").read_text()
+            numbers = range(step, PAIRS + 1, step)
+            assert text.splitlines() == [f"{language} {number}" for number in numbers]

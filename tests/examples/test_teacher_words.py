@@ -16,11 +16,13 @@ from conftest import ROOT, load_script, main_here, refused
 from fairseq_lxsr.files.open import PACKAGE
 
 PIECES = PACKAGE / "pretrained" / "lxsr-static" / "sentencepiece.model"
+# A language that the teacher reads, and one that it does not read.
 PAIRS = {
     "fr": [("bonjour le monde", "hello world"), ("le chat", "the cat"), ("le chat", "a cat")],
     "sv": [("hej", "hello")],
 }
 
+# A list of each kind for French, with one text.
 LISTS = {
     "forms": "chats",
     "phrases": "chats noirs",
@@ -29,7 +31,8 @@ LISTS = {
 }
 
 
-def vector(text: str) -> np.ndarray:
+def teacher_vector(text: str) -> np.ndarray:
+    """Return the vector that the stand-in for the teacher gives to a text."""
     return np.random.default_rng(zlib.crc32(text.encode())).normal(size=512).astype(np.float16)
 
 
@@ -38,12 +41,12 @@ class Teacher:
         pass
 
     def encode(self, texts):
-        return np.stack([vector(text) for text in texts]).astype(np.float32)
+        return np.stack([teacher_vector(text) for text in texts]).astype(np.float32)
 
 
 @pytest.fixture
 def teacher(tmp_path, monkeypatch):
-    """The script with a stand-in for the teacher, and text of two languages, of which it reads one."""
+    """The script teacher.py with a stand-in for the teacher, and the text and lists above."""
     for language, pairs in PAIRS.items():
         toy.write(tmp_path / "text" / f"everyday.en-{language}", pairs, (language, "en"))
     for kind, text in LISTS.items():
@@ -60,34 +63,64 @@ def teacher(tmp_path, monkeypatch):
     return script
 
 
-def ask(script, folder, languages="fr", check=True):
+def run_teacher(script, folder, languages="fr", check=True):
+    """Write the texts and the vectors of the teacher into the folder t."""
     inputs = ("--text", folder / "text", "--languages", languages, "--words", folder / "words")
     return main_here(script, *inputs, "--output", folder / "t", check=check)
 
 
-def test_each_text_has_a_vector_and_sentences_that_of_their_english_side(teacher, tmp_path):
-    ask(teacher, tmp_path)
-    texts = {path.stem: path.read_text().splitlines() for path in (tmp_path / "t").glob("*.txt")}
-    vectors = {name: np.load(tmp_path / "t" / f"{name}.npy") for name in texts}
-    lists = {f"fr_{kind}": [text] for kind, text in LISTS.items()}
-    assert texts.keys() == {"pieces", "fr", "fr_sentences", "sv_sentences", "en_sentences", *lists}
+def texts_in(folder) -> dict[str, list[str]]:
+    """Return the lists of texts that the script has written, by name."""
+    return {path.stem: path.read_text().splitlines() for path in (folder / "t").glob("*.txt")}
+
+
+def vectors_in(folder, name) -> np.ndarray:
+    return np.load(folder / "t" / f"{name}.npy")
+
+
+def test_the_teacher_has_lists_of_pieces_words_sentences_and_of_the_given_texts(teacher, tmp_path):
+    run_teacher(teacher, tmp_path)
+
+    texts = texts_in(tmp_path)
+    given_lists = {f"fr_{kind}": [text] for kind, text in LISTS.items()}
+    sentences = {"fr_sentences", "sv_sentences", "en_sentences"}
+    assert texts.keys() == {"pieces", "fr", *sentences, *given_lists}
+    assert {name: texts[name] for name in given_lists} == given_lists
     # Only words that occur twice are listed.
     assert sorted(texts["fr"]) == ["chat", "le"]
-    assert {name: texts[name] for name in lists} == lists
-    assert len(texts["pieces"]) > 1000
-    for name in ("fr", "en_sentences", *lists):
-        np.testing.assert_array_equal(vectors[name], [vector(text) for text in texts[name]])
-    for language, pairs in PAIRS.items():
-        name = f"{language}_sentences"
-        drawn = zip(texts[name], vectors[name].tolist(), strict=True)
-        expected = [(text, vector(english).tolist()) for text, english in pairs]
-        assert sorted(drawn) == sorted(expected)
+    # The words among the pieces of a SentencePiece model, without their mark.
+    assert "the" in texts["pieces"]
 
 
-def test_evaluation_text_is_not_drawn(teacher, tmp_path):
+def test_words_english_sentences_and_given_texts_have_their_own_vectors(teacher, tmp_path):
+    run_teacher(teacher, tmp_path)
+
+    texts = texts_in(tmp_path)
+    for name in ("fr", "en_sentences", *(f"fr_{kind}" for kind in LISTS)):
+        expected = [teacher_vector(text) for text in texts[name]]
+        np.testing.assert_array_equal(vectors_in(tmp_path, name), expected)
+
+
+@pytest.mark.parametrize("language", PAIRS)
+def test_a_sentence_of_another_language_has_the_vector_of_its_english_translation(
+    teacher, tmp_path, language
+):
+    run_teacher(teacher, tmp_path)
+
+    name = f"{language}_sentences"
+    sentences = texts_in(tmp_path)[name]
+    rows = zip(sentences, vectors_in(tmp_path, name).tolist(), strict=True)
+    expected = [(text, teacher_vector(english).tolist()) for text, english in PAIRS[language]]
+    assert sorted(rows) == sorted(expected)
+
+
+def test_pairs_with_evaluation_text_are_not_drawn(teacher, tmp_path):
+    # With other punctuation and case.
     (tmp_path / "test.en").write_text("A cat!\nhello\n")
     words = ("--text", tmp_path / "text", "--languages", "fr", "--exclude", tmp_path / "test.en")
+
     main_here(teacher, *words, "--output", tmp_path / "t")
+
     french = (tmp_path / "t" / "fr_sentences.txt").read_text().splitlines()
     english = (tmp_path / "t" / "en_sentences.txt").read_text().splitlines()
     assert sorted(french) == ["bonjour le monde", "le chat"]
@@ -96,11 +129,17 @@ def test_evaluation_text_is_not_drawn(teacher, tmp_path):
 
 
 def test_a_language_without_text_is_refused(teacher, tmp_path):
-    refused(ask(teacher, tmp_path, "fr,ko", check=False), "*.en-ko.ko: ")
+    done = run_teacher(teacher, tmp_path, "fr,ko", check=False)
+
+    refused(done, "*.en-ko.ko: ")
+
+
+# -- forms.py: forms of words, and phrases of them
 
 
 @pytest.fixture(scope="module")
 def example():
+    """The script forms.py."""
     return load_script(ROOT / "examples" / "pretrained" / "forms.py")
 
 
@@ -116,17 +155,30 @@ def suffix(condition: str, strip: str, add: str) -> Suffix:
     return Suffix(cond_regexp=re.compile(f"{condition}$"), strip=strip, add=add, flags=set())
 
 
-def test_forms_have_only_affixes_whose_condition_holds(example):
-    un = Prefix(cond_regexp=re.compile("^."), strip="", add="un", flags={"A"})
-    affixes = {"A": [suffix("y", "y", "ies"), suffix("[^y]", "", "s")], "B": [un]}
+# By flag of a word: A is the plural, -ies for -y and -s otherwise; B is un-, to which A may be added.
+AFFIXES = {
+    "A": [suffix("y", strip="y", add="ies"), suffix("[^y]", strip="", add="s")],
+    "B": [Prefix(cond_regexp=re.compile("^."), strip="", add="un", flags={"A"})],
+}
+
+
+@pytest.mark.parametrize(
+    ("word", "flags", "forms"),
+    [
+        ("city", {"A"}, {"cities"}),
+        ("cat", {"A"}, {"cats"}),
+        ("cat", {"B"}, {"uncat", "uncats"}),
+        # A flag that is no affix.
+        ("cat", {"?"}, {None}),
+    ],
+)
+def test_forms_have_only_affixes_whose_condition_holds(example, word, flags, forms):
     rng = random.Random(1)
 
-    def drawn_forms(word, flags):
-        return {example.drawn_form(affixes, word, flags, rng) for _ in range(50)}
+    # Enough draws for all forms.
+    drawn = {example.drawn_form(AFFIXES, word, flags, rng) for _ in range(50)}
 
-    assert drawn_forms("city", {"A", "?"}) == {"cities"}
-    assert drawn_forms("cat", {"B"}) == {"uncat", "uncats"}
-    assert example.drawn_form(affixes, "cat", {"?"}, rng) is None
+    assert drawn == forms
 
 
 def word(stem: str, *flags: str) -> types.SimpleNamespace:
@@ -135,50 +187,83 @@ def word(stem: str, *flags: str) -> types.SimpleNamespace:
 
 
 def test_forbidden_words_and_parts_of_words_are_left_out(example, monkeypatch):
+    # A is the affix -s.
     words = [
         word("cat", "A"),
+        # Forbidden, and only a part of compounds.
         word("nosuch", "!"),
         word("part", "O"),
+        # Only with an affix.
         word("need", "A", "N"),
         word("bare", "N"),
     ]
+    # The flags, as the dictionary defines them.
     names = {"FORBIDDENWORD": "!", "NEEDAFFIX": "N", "ONLYINCOMPOUND": "O"}
     aff = types.SimpleNamespace(SFX={"A": [suffix("", "", "s")]}, PFX={}, **names)
     dictionary = types.SimpleNamespace(dic=types.SimpleNamespace(words=words), aff=aff)
     reader = types.SimpleNamespace(from_files=lambda prefix: dictionary)
     monkeypatch.setitem(sys.modules, "spylls", types.ModuleType("spylls"))
     monkeypatch.setitem(sys.modules, "spylls.hunspell", types.SimpleNamespace(Dictionary=reader))
+
     assert set(example.forms("x", 1, random.Random(1))) == {"cat", "cats", "needs"}
 
 
 def test_words_of_a_list_are_read_without_counts(example, tmp_path):
+    """Numbers, single letters and empty lines are no words; a word is listed once."""
     (tmp_path / "list").write_text("chat 12 n\nchien,3\n42 1\nx 1\nchat 2\n\n")
+
     main_here(example, "--list", f"fr={tmp_path / 'list'}", "--output", tmp_path)
+
     assert sorted((tmp_path / "forms" / "fr.txt").read_text().split()) == ["chat", "chien"]
 
 
-def test_a_list_without_a_path_or_without_words_of_its_language_is_refused(example, tmp_path):
-    (tmp_path / "list").write_text("chat 12 n\n")
+def test_a_list_without_a_path_is_refused(example, tmp_path):
     done = main_here(example, "--list", "fr", "--output", tmp_path, check=False)
+
     refused(done, "fr: ")
+
+
+def test_a_list_without_words_of_its_language_is_refused(example, tmp_path):
+    (tmp_path / "list").write_text("chat 12 n\n")
     thai = f"th={tmp_path / 'list'}"
-    refused(main_here(example, "--list", thai, "--output", tmp_path, check=False), " th ")
+
+    done = main_here(example, "--list", thai, "--output", tmp_path, check=False)
+
+    refused(done, " th ")
     assert not (tmp_path / "forms" / "th.txt").exists()
 
 
-def test_several_lists_are_joined_and_frequent_words_make_phrases(example, tmp_path, monkeypatch):
+CAT = "แมว"
+DOG = "สุนัข"
+HOUSE = "บ้าน"
+
+
+@pytest.fixture
+def thai_output(example, tmp_path, monkeypatch):
+    """The folder of forms and phrases for two lists, of which one has counts."""
     monkeypatch.setattr(example, "PHRASES", 400)
-    (tmp_path / "counted").write_text("แมว\t900\nสุนัข\t1\nCAT\t99\n", encoding="utf-8")
-    (tmp_path / "plain").write_text("บ้าน\n", encoding="utf-8")
+    (tmp_path / "counted").write_text(f"{CAT}\t900\n{DOG}\t1\nENGLISH\t99\n", encoding="utf-8")
+    (tmp_path / "plain").write_text(f"{HOUSE}\n", encoding="utf-8")
     lists = (f"th={tmp_path / 'counted'}", f"th={tmp_path / 'plain'}")
     main_here(example, "--list", *lists, "--output", tmp_path)
-    words = (tmp_path / "forms" / "th.txt").read_text(encoding="utf-8").splitlines()
-    text = (tmp_path / "phrases" / "th.txt").read_text(encoding="utf-8")
-    assert sorted(words) == sorted(["แมว", "สุนัข", "บ้าน"])
-    # A phrase has two to six words, all from the list with counts.
-    phrases = text.replace("สุนัข", "1").replace("แมว", "1").splitlines()
+    return tmp_path
+
+
+def test_the_words_of_several_lists_are_joined(thai_output):
+    words = (thai_output / "forms" / "th.txt").read_text(encoding="utf-8").splitlines()
+
+    assert sorted(words) == sorted([CAT, DOG, HOUSE])
+
+
+def test_phrases_have_two_to_six_words_of_lists_with_counts_the_frequent_ones_most_often(
+    thai_output,
+):
+    text = (thai_output / "phrases" / "th.txt").read_text(encoding="utf-8")
+
+    # Thai has no blanks, so each word is replaced by a single sign.
+    phrases = text.replace(CAT, "1").replace(DOG, "1").splitlines()
     assert {len(phrase) for phrase in phrases} == {2, 3, 4, 5, 6}
-    assert text.count("แมว") > text.count("สุนัข") > 0
+    assert text.count(CAT) > text.count(DOG) > 0
 
 
 def mecab_dictionary(folder, entries):
@@ -216,11 +301,12 @@ def mecab_dictionary(folder, entries):
     )
 
 
+# The first feature is the part of speech, the second one its meaning.
 NOUN = "NNG,*"
 PERSON = "NNP,인명"
 VERB = "VV+EC,*"
 ENDING = "JKS,*"
-# Words with their analyses, each a cost and features.
+# Words with their analyses, each a cost and features; frequent words have a low cost.
 KOREAN = {
     "나라": [(400, NOUN), (3000, VERB)],
     "나": [(10, NOUN)],
@@ -238,62 +324,104 @@ def test_entries_of_a_dictionary_of_mecab_are_read(example, tmp_path):
     for word, analyses in KOREAN.items():
         for cost, features in analyses:
             expected.append((word, cost, features.split(",")))
+
     entries = example.mecab_entries(tmp_path / "dic")
+
     assert sorted(entries, key=str) == sorted(expected, key=str)
 
 
-def test_nouns_and_verbs_of_mecab_make_forms_and_frequent_ones_phrases(
-    example, tmp_path, monkeypatch
-):
+@pytest.fixture
+def korean_output(example, tmp_path, monkeypatch):
+    """The folder of forms and phrases for the dictionary."""
     mecab_dictionary(tmp_path / "dic", KOREAN)
     monkeypatch.setattr(example, "PHRASES", 200)
     main_here(example, "--mecab", f"ko={tmp_path / 'dic'}", "--output", tmp_path)
-    words = (tmp_path / "forms" / "ko.txt").read_text(encoding="utf-8").split()
-    phrases = (tmp_path / "phrases" / "ko.txt").read_text(encoding="utf-8")
-    # Three nouns and a verb, and the nouns with an ending; not the letter, the name and the ending.
-    assert len(words) == 4 + 3
-    assert {"나라", "사람", "드문말", "가서"} < set(words)
+    return tmp_path
+
+
+def test_nouns_and_verbs_of_mecab_are_words_and_nouns_have_a_form_with_an_ending(korean_output):
+    words = (korean_output / "forms" / "ko.txt").read_text(encoding="utf-8").split()
+
+    # Not the noun of one letter, the name of a person, and the ending.
+    nouns = {"나라", "사람", "드문말"}
+    verbs = {"가서"}
+    assert nouns | verbs < set(words)
+    with_endings = set(words) - nouns - verbs
+    assert len(with_endings) == len(nouns)
+    assert all(any(form.startswith(noun) for noun in nouns) for form in with_endings)
+
+
+def test_frequent_nouns_and_verbs_of_mecab_make_phrases(korean_output):
+    phrases = (korean_output / "phrases" / "ko.txt").read_text(encoding="utf-8")
+
     assert "나라" in phrases
     assert "가서" in phrases
+    # A rare noun, and the name of a person.
     assert "드문말" not in phrases
     assert "철수" not in phrases
 
 
-def test_an_invalid_dictionary_or_language_of_mecab_is_refused(example, tmp_path):
-    mecab_dictionary(tmp_path / "dic", KOREAN)
+def test_an_invalid_dictionary_of_mecab_is_refused(example, tmp_path):
+    (tmp_path / "dic").mkdir()
     (tmp_path / "dic" / "sys.dic").write_bytes(b"no dictionary")
-    for language, message in (("ko", "sys.dic: "), ("fr", "fr=")):
-        option = f"{language}={tmp_path / 'dic'}"
-        done = main_here(example, "--mecab", option, "--output", tmp_path, check=False)
-        refused(done, message)
+    option = f"ko={tmp_path / 'dic'}"
+
+    done = main_here(example, "--mecab", option, "--output", tmp_path, check=False)
+
+    refused(done, "sys.dic: ")
 
 
-def test_korean_endings_depend_on_the_last_sound(example):
+def test_a_dictionary_of_mecab_for_another_language_than_korean_is_refused(example, tmp_path):
+    option = f"fr={tmp_path / 'dic'}"
+
+    done = main_here(example, "--mecab", option, "--output", tmp_path, check=False)
+
+    refused(done, "fr=")
+
+
+@pytest.mark.parametrize(
+    ("noun", "right_forms", "wrong_forms"),
+    [
+        # After a consonant, after a vowel, and after l, which is like a vowel before -ro.
+        ("사람", {"사람은", "사람이", "사람으로", "사람하는"}, {"사람는"}),
+        ("나라", {"나라는", "나라가", "나라로", "나라의"}, {"나라은", "나라으로"}),
+        ("서울", {"서울은", "서울로"}, {"서울으로"}),
+    ],
+    ids=["consonant", "vowel", "l"],
+)
+def test_korean_endings_depend_on_the_last_sound(example, noun, right_forms, wrong_forms):
     rng = random.Random(0)
 
-    def forms(noun):
-        return {example.with_ending(noun, rng) for _ in range(500)}
+    # Enough draws for all endings.
+    forms = {example.with_ending(noun, rng) for _ in range(500)}
 
-    after_consonant = forms("사람")
-    assert {"사람은", "사람이", "사람으로", "사람하는"} < after_consonant
-    assert "사람는" not in after_consonant
-    after_vowel = forms("나라")
-    assert {"나라는", "나라가", "나라로", "나라의"} < after_vowel
-    assert not after_vowel & {"나라은", "나라으로"}
-    after_l = forms("서울")
-    assert {"서울은", "서울로"} < after_l
-    assert "서울으로" not in after_l
+    assert right_forms < forms
+    assert not wrong_forms & forms
 
 
-def test_arabic_words_are_read_without_vowel_marks(teacher, tmp_path):
-    assert list(teacher.words_of(["مُحَمَّدٌ رَسُولُ"], "ar")) == ["محمد", "رسول"]
-    forms = load_script(ROOT / "examples" / "pretrained" / "forms.py")
-    (tmp_path / "list").write_text("مُحَمَّد\n", encoding="utf-8")
-    assert list(forms.listed(tmp_path / "list", "ar")) == ["محمد"]
-    assert forms.chosen_words(["مُحَمَّد"], "ar", random.Random(0)) == ["محمد"]
+MUHAMMAD_WITH_VOWELS = "مُحَمَّد"
+MUHAMMAD = "محمد"
 
 
-def test_pieces_come_from_the_text_and_from_lists(teacher, tmp_path):
+def test_the_teacher_reads_arabic_words_without_vowel_marks(teacher):
+    words = teacher.words_of(["مُحَمَّدٌ رَسُولُ"], "ar")
+
+    assert list(words) == [MUHAMMAD, "رسول"]
+
+
+def test_arabic_words_of_lists_and_dictionaries_are_read_without_vowel_marks(example, tmp_path):
+    (tmp_path / "list").write_text(f"{MUHAMMAD_WITH_VOWELS}\n", encoding="utf-8")
+
+    of_list = list(example.listed(tmp_path / "list", "ar"))
+    of_dictionary = example.chosen_words([MUHAMMAD_WITH_VOWELS], "ar", random.Random(0))
+
+    assert of_list == [MUHAMMAD]
+    assert of_dictionary == [MUHAMMAD]
+
+
+@pytest.fixture
+def subwords(teacher, tmp_path):
+    """The folder that pieces.py writes for a small corpus and lists in Thai, Japanese and Chinese."""
     script = load_script(ROOT / "examples" / "pretrained" / "pieces.py")
     script.is_missing = lambda name: False
     script.LINES = 25
@@ -302,19 +430,29 @@ def test_pieces_come_from_the_text_and_from_lists(teacher, tmp_path):
     (tmp_path / "corpus" / "en-fr").mkdir(parents=True)
     for name, side in {"en": "hello world a cat", "fr": "bonjour le monde"}.items():
         (tmp_path / "corpus" / "en-fr" / f"train.{name}").write_text(f"{side}\n" * 50)
-    (tmp_path / "words" / "phrases" / "th.txt").write_text(
-        "แมวสุนัขบ้าน\nบ้านแมว\nสุนัขแมว\n" * 99, encoding="utf-8"
-    )
+    thai = f"{CAT}{DOG}{HOUSE}\n{HOUSE}{CAT}\n{DOG}{CAT}\n"
+    (tmp_path / "words" / "phrases" / "th.txt").write_text(thai * 99, encoding="utf-8")
     (tmp_path / "words" / "forms" / "ja.txt").write_text("猫\n" * 99, encoding="utf-8")
     (tmp_path / "words" / "monolingual" / "zh.txt").write_text("狗狗\n" * 99, encoding="utf-8")
     output = tmp_path / "subwords"
     inputs = ("--corpus", tmp_path / "corpus", "--words", tmp_path / "words")
     main_here(script, *inputs, "--output", output, "--vocab-size", 120)
-    names = sorted(path.name for path in output.iterdir())
+    return output
+
+
+def test_pieces_are_written_with_their_dictionary_and_the_options_of_text(subwords):
+    names = sorted(path.name for path in subwords.iterdir())
+
     assert names == ["dict.txt", "sentencepiece.model", "text.json"]
-    dictionary = (output / "dict.txt").read_text().splitlines()
-    pieces = {line.rsplit(" ", 1)[0] for line in dictionary}
-    assert {"แมว", "บ้าน"} < pieces
+
+
+def test_pieces_come_also_from_lists_of_phrases_and_of_sentences_but_not_of_japanese_words(
+    subwords,
+):
+    """Lists of single words are not read for languages without blanks."""
+    lines = (subwords / "dict.txt").read_text().splitlines()
+    pieces = {line.rsplit(" ", 1)[0] for line in lines}
+
+    assert {CAT, HOUSE} < pieces
     assert any("狗" in piece for piece in pieces)
-    # Lists of single words are not read for languages without blanks.
     assert "猫" not in pieces

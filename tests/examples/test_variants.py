@@ -16,6 +16,7 @@ def variants():
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        # Pairs of Latin letters that are one Cyrillic letter: nj, dž, lj.
         ("Njegov đak, Džep i LJUBAV.", "Његов ђак, Џеп и ЉУБАВ."),
         ("Његов ђак, Џеп и љубав.", "Njegov đak, Džep i ljubav."),
         # A letter and its combining mark.
@@ -26,45 +27,66 @@ def test_serbian_is_written_in_the_other_script(variants, text, expected):
     assert variants.other_script(text, random.Random(0)) == expected
 
 
-def test_text_with_foreign_letters_or_an_address_is_not_changed(variants):
-    for text in (
-        "Koristi Python",  # y is no Serbian letter
-        "Živim u Münchenu.",
-        "Vidi http://a.b/c",
-        "день",  # Russian
-    ):
-        assert variants.other_script(text, random.Random(0)) == text
+@pytest.mark.parametrize(
+    "text",
+    ["Koristi Python", "Živim u Münchenu.", "Vidi http://a.b/c", "день"],
+    # The letter y is not Serbian.
+    ids=["y", "umlaut", "address", "russian"],
+)
+def test_text_with_foreign_letters_or_an_address_is_not_changed(variants, text):
+    assert variants.other_script(text, random.Random(0)) == text
 
 
-def test_a_third_of_the_blanks_between_korean_letters_is_removed(variants):
+def test_about_a_third_of_the_blanks_between_korean_letters_is_removed_and_no_others(variants):
+    # Two of five blanks are between Korean letters: 200 of 500.
     text = "그는 학교에 갔다 in 2020 " * 100
+
     joined = variants.written_together(text, random.Random(0))
+
+    removed = text.count(" ") - joined.count(" ")
+    assert 40 < removed < 80
+    assert joined.count(" in 2020 ") == 100
     assert joined.replace(" ", "") == text.replace(" ", "")
-    # 200 blanks are between Korean letters.
-    assert 40 < text.count(" ") - joined.count(" ") < 80
-    assert "갔다 in 2020 그는" in joined
 
 
-def test_collected_serbian_has_both_scripts_and_no_evaluation_text():
-    text = load_script(FOLDER / "collect.py").Text([], [], {"ноћ", "yes"})
-    rng = random.Random(0)
-    assert text.spellings(("A day.", "Dan."), "en-sr", rng) == [
-        ("A day.", "Dan."),
-        ("A day.", "Дан."),
-    ]
-    # Croatian is written in Latin letters only.
-    for pair, code in (
-        (("A day.", "Un jour."), "fr"),
-        (("Yes!", "Oui"), "fr"),
-        (("-", "- 5"), "sr"),
-        (("A day.", "Dan."), "hr"),
-    ):
-        assert text.spellings(pair, f"en-{code}", rng) == [pair]
-    # These are evaluation text in one of the scripts.
-    for pair in (("A night.", "Noć."), ("A night.", "Ноћ"), ("Yes!", "Da")):
-        assert text.spellings(pair, "en-sr", rng) == []
+@pytest.fixture
+def collected():
+    """The text of collect.py, which leaves out two evaluation sentences."""
+    return load_script(FOLDER / "collect.py").Text([], [], {"ноћ", "yes"})
 
 
+def test_a_collected_serbian_pair_is_spelt_in_both_scripts(collected):
+    spellings = collected.spellings(("A day.", "Dan."), "en-sr", random.Random(0))
+
+    assert spellings == [("A day.", "Dan."), ("A day.", "Дан.")]
+
+
+@pytest.mark.parametrize(
+    ("pair", "languages"),
+    [
+        (("A day.", "Un jour."), "en-fr"),
+        # The evaluation text is Serbian and English; this pair is of another language.
+        (("Yes!", "Oui"), "en-fr"),
+        # Without letters.
+        (("-", "- 5"), "en-sr"),
+        # Croatian is written in Latin letters only.
+        (("A day.", "Dan."), "en-hr"),
+    ],
+)
+def test_a_collected_pair_of_one_script_has_one_spelling(collected, pair, languages):
+    assert collected.spellings(pair, languages, random.Random(0)) == [pair]
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [("A night.", "Noć."), ("A night.", "Ноћ"), ("Yes!", "Da")],
+    ids=["latin", "cyrillic", "english"],
+)
+def test_a_collected_serbian_pair_with_evaluation_text_in_a_script_is_left_out(collected, pair):
+    assert collected.spellings(pair, "en-sr", random.Random(0)) == []
+
+
+# Some forms of a verb of each conjugation; the spelling of c and g depends on the next letter.
 VERBS = {
     "parlare": "parlo parli parla parliamo parlate parlano parlavo parlò parlarono parlerò parlasse parlato parlarmi",
     "mangiare": "mangio mangi mangiamo mangerò mangiavo mangiato",
@@ -76,37 +98,56 @@ VERBS = {
 }
 
 
-def test_italian_verbs_are_conjugated():
-    conjugated = load_script(FOLDER / "italian.py").conjugated
-    for verb, expected in VERBS.items():
-        assert set(expected.split()) <= set(conjugated(verb)), verb
+@pytest.fixture
+def italian():
+    """The script italian.py."""
+    return load_script(FOLDER / "italian.py")
 
 
-def test_italian_nouns_and_adjectives_are_declined():
-    declined = load_script(FOLDER / "italian.py").declined
-    for word, kind, expected in (
+@pytest.mark.parametrize("verb", VERBS)
+def test_an_italian_verb_is_conjugated(italian, verb):
+    assert set(VERBS[verb].split()) <= set(italian.conjugated(verb))
+
+
+@pytest.mark.parametrize(
+    ("word", "kind", "forms"),
+    # n: noun, a: adjective, r: adverb.
+    [
         ("gatto", "n", "gatto gatti"),
         ("casa", "n", "casa case"),
         ("barca", "n", "barca barche"),
+        # Masculine and feminine.
         ("artista", "n", "artista artisti artiste"),
         ("specchio", "n", "specchio specchi"),
+        # Words in -co have -ci or -chi; both are made.
         ("bianco", "a", "bianco bianca bianci bianchi bianche"),
+        # One form only.
         ("bar", "n", "bar"),
         ("spesso", "r", "spesso"),
-    ):
-        assert list(declined(word, kind)) == expected.split()
+    ],
+)
+def test_an_italian_noun_or_adjective_is_declined(italian, word, kind, forms):
+    assert list(italian.declined(word, kind)) == forms.split()
 
 
-def test_words_with_many_meanings_come_first(tmp_path, monkeypatch):
-    script = load_script(FOLDER / "italian.py")
-    monkeypatch.setattr(script, "MOST", 3)
-    (tmp_path / "wn.tab").write_text(
-        "# name\n1-n\tita:lemma\tcasa\n2-n\tita:lemma\tcane da "
-        "caccia\n3-n\tlemma\tGatto\n4-n\tita:lemma\tgatto\n"
-    )
-    done = main_here(script, tmp_path / "wn.tab", "--output", tmp_path)
+def test_forms_of_words_with_many_meanings_come_first(italian, tmp_path, monkeypatch):
+    monkeypatch.setattr(italian, "MOST", 3)
+    # `gatto` has two meanings, the others one; an expression of several words is left out.
+    lemmas = ["1-n\tita:lemma\tcasa", "2-n\tita:lemma\tcane da caccia"]
+    lemmas += ["3-n\tlemma\tGatto", "4-n\tita:lemma\tgatto"]
+    (tmp_path / "wn.tab").write_text("\n".join(["# name", *lemmas, ""]))
+
+    done = main_here(italian, tmp_path / "wn.tab", "--output", tmp_path)
+
+    # The forms are gatto, gatti, casa, case.
     assert "3 words of 4" in done.stdout
-    lines = (tmp_path / "forms" / "it.txt").read_text().split()
-    assert set(lines) == {"gatto", "gatti", "casa"}
+    words = (tmp_path / "forms" / "it.txt").read_text().split()
+    assert set(words) == {"gatto", "gatti", "casa"}
+
+
+def test_a_file_without_lemmas_is_refused(italian, tmp_path):
     (tmp_path / "wn.tab").write_text("nothing\n")
-    refused(main_here(script, tmp_path / "wn.tab", "--output", tmp_path, check=False), "no lemmas")
+
+    done = main_here(italian, tmp_path / "wn.tab", "--output", tmp_path, check=False)
+
+    refused(done, "no lemmas")

@@ -37,7 +37,8 @@ def nothing_left(tmp_path):
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
 
-# Each of these functions changes a folder, or returns a function that does.
+# Each of these functions changes a folder with text.en and text.fr, 400 lines each, or returns a
+# function that does.
 
 
 def change_nothing(folder: Path) -> None:
@@ -81,16 +82,19 @@ def write_table_of_one_column(folder: Path) -> None:
 
 INVALID_UTF8 = with_line_17(b"caf\xe9 noir")
 NUL = with_line_17(b"a NUL \x00 here")
-LONGER = rewrite("text.fr", lambda text: text + b"une ligne de trop\n" * 3)
+THREE_LINES_MORE = rewrite("text.fr", lambda text: text + b"une ligne de trop\n" * 3)
 
 
 @pytest.mark.parametrize(
     ("change", "options", "fragments"),
     [
+        # Missing, empty and unequal files.
         (remove("text.fr"), (), ("{folder}/text.fr",)),
         (change_nothing, ("--data", "{folder}/none.tsv"), ("none.tsv",)),
         (lambda folder: toy.write(folder / "text", []), (), ("text.en",)),
-        (LONGER, (), ("text.en", "400", "text.fr", "403")),
+        (THREE_LINES_MORE, (), ("text.en", "400", "text.fr", "403")),
+        # Bytes that are no text, in plain and in packed files. The message shows the first bytes:
+        # those of "é" in Latin-1, of a blank, "n" and "o".
         (rewrite("text.fr", INVALID_UTF8), (), ("{folder}/text.fr, line 17", "e9 20 6e 6f")),
         (rewrite("text.fr", NUL), (), ("{folder}/text.fr, line 17", "column 7")),
         (
@@ -103,6 +107,7 @@ LONGER = rewrite("text.fr", lambda text: text + b"une ligne de trop\n" * 3)
             (),
             ("text.fr.gz, line 17", "column 7"),
         ),
+        # A packed file that is cut off.
         (
             pack_french(lambda text: gzip.compress(text)[:-20]),
             (),
@@ -113,40 +118,57 @@ LONGER = rewrite("text.fr", lambda text: text + b"une ligne de trop\n" * 3)
             ("--data", "{folder}/pairs.tsv"),
             ("{folder}/pairs.tsv, line 1: ", "'only one"),
         ),
+        # With the default of --valid-size, 400 pairs are too few.
         (change_nothing, ("--test-size", 300), ("text: 400 ", "--valid-size")),
+        # More pieces than the text has, and fewer than letters.
         (change_nothing, (*SPLITS, "--vocab-size", 9000), ("9,000",)),
         (change_nothing, (*SPLITS, "--vocab-size", 12), ("12",)),
     ],
 )
-def test_text_that_cannot_be_prepared_is_refused(tmp_path, text, change, options, fragments):
+def test_text_that_cannot_be_prepared_is_refused_before_the_stage_that_it_concerns(
+    tmp_path, text, change, options, fragments
+):
     change(tmp_path)
     words = [str(word).format(folder=tmp_path) for word in options]
     data = () if "--data" in words else ("--data", text)
+
     result = lxsr_here("prepare", "--work", tmp_path / "work", *data, *words, check=False)
+
     refused(result, *(fragment.format(folder=tmp_path) for fragment in fragments))
+    # The number of pieces concerns the second stage.
     assert (tmp_path / "work" / "corpus" / "en-fr").exists() == ("--vocab-size" in words)
     assert not (tmp_path / "work" / "subwords").exists()
 
 
-def test_languages_without_catalogues_are_refused(tmp_path):
+def test_a_folder_of_translations_without_the_language_is_refused(tmp_path):
     (tmp_path / "locale").mkdir()
-    result = lxsr_here(
-        "prepare", "--work", tmp_path / "work", "--data", tmp_path / "locale", check=False
-    )
+    options = ("--work", tmp_path / "work", "--data", tmp_path / "locale")
+
+    result = lxsr_here("prepare", *options, check=False)
+
     refused(result, "'fr'", "--data PREFIX")
-    result = lxsr_here("prepare", "--work", tmp_path / "work", "--lang-pairs", "en-qq", check=False)
+
+
+def test_a_language_without_translations_on_this_machine_is_refused(tmp_path):
+    """Without --data, the text is that of installed programs."""
+    options = ("--work", tmp_path / "work", "--lang-pairs", "en-qq")
+
+    result = lxsr_here("prepare", *options, check=False)
+
     refused(result, "'qq'")
 
 
-def test_an_overlong_line_is_counted(tmp_path, text):
-    rewrite("text.fr", with_line_17(b"word " * 100_000))(tmp_path)
-    result = lxsr_here(
-        "prepare", "--work", tmp_path / "work", "--data", text, *SPLITS, "--until", "clean"
-    )
+def test_a_pair_with_a_line_longer_than_10_000_characters_is_dropped_and_counted(tmp_path, text):
+    make_longer = rewrite("text.fr", with_line_17(b"word " * 100_000))
+    make_longer(tmp_path)
+    options = ("--work", tmp_path / "work", "--data", text, *SPLITS, "--until", "clean")
+
+    result = lxsr_here("prepare", *options)
+
     assert re.search("dropped.* 1 .*10,000", result.stdout)
 
 
-def empty(folder: Path) -> None:
+def remove_all_files(folder: Path) -> None:
     shutil.rmtree(folder)
     folder.mkdir()
 
@@ -178,14 +200,16 @@ CUT_FRENCH = rewrite(FRENCH, lambda content: content[:-100])
             "--word-dropout 0.1 --objective mlm",
             ("--word-dropout 0.1", "--objective mlm"),
         ),
+        # No folder, no files, and files that do not belong together.
         (shutil.rmtree, "", ("{data}",)),
-        (empty, "", ("{data}",)),
+        (remove_all_files, "", ("{data}",)),
         (
             rewrite("dict.fr.txt", lambda text: text + b"extra 1\n"),
             "",
             ("dict.fr.txt", "--joined-dictionary"),
         ),
         (remove(FRENCH), "", ("train.en-fr.fr",)),
+        # 900 training pairs, and 200 for the test.
         (shorten_french, "", ("900", " en", "200", " fr")),
         (CUT_FRENCH, "", (f"{{data}}/{FRENCH}",)),
         (CUT_FRENCH, TRANSLATION, (f"{{data}}/{FRENCH}",)),
@@ -198,11 +222,14 @@ def test_data_and_options_that_cannot_be_trained_with_are_refused(
     # Its checksums would reveal every change.
     (data / "stage.json").unlink()
     change(data)
+
     result = train_here(data, tmp_path / "save", *options.split())
+
     refused(result, *(fragment.format(data=data) for fragment in fragments))
 
 
 @pytest.mark.parametrize(
+    # No change: the file is missing.
     ("name", "change", "fragment"),
     [
         ("model.safetensors", None, ""),
@@ -211,6 +238,7 @@ def test_data_and_options_that_cannot_be_trained_with_are_refused(
         ("dict.txt", None, ""),
         ("config.json", lambda content: b"{", ""),
         ("config.json", None, ""),
+        # A change that does not fit the checksum, and one without a checksum.
         (
             "config.json",
             lambda content: content.replace(b'version": 1', b'version": 9'),
@@ -223,11 +251,13 @@ def test_data_and_options_that_cannot_be_trained_with_are_refused(
         ),
     ],
 )
-def test_a_damaged_file_of_a_model_is_named(tmp_path, toy_model, name, change, fragment):
+def test_a_missing_or_damaged_file_of_a_model_is_named(tmp_path, toy_model, name, change, fragment):
     model = shutil.copytree(toy_model, tmp_path / "model")
     (rewrite(name, change) if change else remove(name))(model)
     (tmp_path / "in.txt").write_text("a dog\n")
+
     result = embed(model, tmp_path / "in.txt", tmp_path / "o.npy")
+
     refused(result, model / name, fragment)
     assert not (tmp_path / "o.npy").exists()
 
@@ -236,29 +266,44 @@ def embed(model, text, output):
     return lxsr_here("embed", "--model", model, "--input", text, "--output", output, check=False)
 
 
-def test_export_names_the_option_for_a_missing_file(tmp_path, toy_work, toy_checkpoint):
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [("text.json", "--lowercase"), ("sentencepiece.model", "--sentencepiece-model")],
+)
+def test_export_names_the_option_that_replaces_a_missing_file(
+    tmp_path, toy_work, toy_checkpoint, name, option
+):
     data = shutil.copytree(toy_work / "data-bin", tmp_path / "data")
-    output = tmp_path / "model"
+    (data / name).unlink()
 
-    def try_export(*options):
-        return export(toy_checkpoint, output, *options, check=False)
+    result = export(toy_checkpoint, tmp_path / "model", "--data", data, check=False)
 
+    refused(result, name, option)
+    assert not (tmp_path / "model").exists()
+
+
+def test_export_names_an_invalid_sentencepiece_model(tmp_path, toy_work, toy_checkpoint):
+    data = shutil.copytree(toy_work / "data-bin", tmp_path / "data")
     (data / "text.json").unlink()
-    refused(try_export("--data", data), "text.json", "--lowercase")
     (data / "sentencepiece.model").unlink()
-    refused(try_export("--data", data), "sentencepiece.model", "--sentencepiece-model")
     invalid = tmp_path / "invalid.model"
     invalid.write_text("no model")
     options = ("--data", data, "--lowercase", "--sentencepiece-model", invalid)
-    refused(try_export(*options), "invalid.model")
-    assert not output.exists()
+
+    result = export(toy_checkpoint, tmp_path / "model", *options, check=False)
+
+    refused(result, "invalid.model")
+    assert not (tmp_path / "model").exists()
 
 
 def test_export_does_not_replace_a_folder_of_other_files(tmp_path, toy_checkpoint):
     output = tmp_path / "model"
     output.mkdir()
     (output / "chapter1.txt").write_text("words")
-    refused(export(toy_checkpoint, output, check=False), output)
+
+    result = export(toy_checkpoint, output, check=False)
+
+    refused(result, output)
     assert (output / "chapter1.txt").read_text() == "words"
 
 
@@ -269,11 +314,14 @@ def test_export_does_not_replace_a_folder_of_other_files(tmp_path, toy_checkpoin
         (b"fine\n\xff\xfe\n", (", line 2", "ff fe")),
         (None, ()),
     ],
+    ids=["empty", "no-utf-8", "no-file"],
 )
 def test_text_that_cannot_be_embedded_is_refused(tmp_path, toy_model, content, fragments):
     if content is not None:
         (tmp_path / "in.txt").write_bytes(content)
+
     result = embed(toy_model, tmp_path / "in.txt", tmp_path / "o.npy")
+
     refused(result, tmp_path / "in.txt", *fragments)
     assert not (tmp_path / "o.npy").exists()
 
@@ -292,8 +340,8 @@ def mounted(folder: Path, options: str):
 
 
 @pytest.fixture
-def writers(tmp_path, text, toy_work, toy_model, toy_checkpoint):
-    """Runs the commands that write into a folder: prepare, embed, export and training."""
+def write_all(tmp_path, text, toy_work, toy_model, toy_checkpoint):
+    """A function that prepares, embeds, exports and trains in a folder, and yields each result."""
     (tmp_path / "in.txt").write_text("a dog sees the cat\n" * 2000)
 
     def runs(folder: Path):
@@ -307,16 +355,16 @@ def writers(tmp_path, text, toy_work, toy_model, toy_checkpoint):
     return runs
 
 
-def test_a_full_disk_gives_one_line_of_error_and_leaves_no_partial_files(tmp_path, writers):
+def test_a_full_disk_gives_one_line_of_error_and_leaves_no_partial_files(tmp_path, write_all):
     with mounted(tmp_path / "small", "size=64k") as small:
-        for result in writers(small):
+        for result in write_all(small):
             refused(result, "No space left on device")
         files = [path for path in small.rglob("*") if path.is_file()]
         # At most the stage of the corpus fits, and is complete.
         assert {path.parent.name for path in files} <= {"en-fr"}
 
 
-def test_a_folder_without_write_permission_is_named(tmp_path, writers):
+def test_a_folder_without_write_permission_is_named(tmp_path, write_all):
     folder = tmp_path / "read-only"
     if os.geteuid():
         folder.mkdir(mode=0o500)
@@ -324,14 +372,15 @@ def test_a_folder_without_write_permission_is_named(tmp_path, writers):
     else:
         # root may write anywhere except on a file system that is mounted read-only.
         read_only = mounted(folder, "ro")
+
     with read_only:
-        for result in writers(folder):
+        for result in write_all(folder):
             refused(result, folder)
 
 
 @pytest.mark.slow
 def test_training_on_a_disk_that_fills_up_keeps_whole_checkpoints(tmp_path, toy_work):
-    """It stops before the checkpoint that would not fit."""
+    """It stops before the checkpoint that would not fit. There is room for two to eight."""
     with mounted(tmp_path / "small", "size=3m") as small:
         result = train(
             toy_work / "data-bin", small, "--disable-validation", check=False, max_epoch="9"
@@ -344,19 +393,28 @@ def test_training_on_a_disk_that_fills_up_keeps_whole_checkpoints(tmp_path, toy_
             read_checkpoint(path)
 
 
-def test_a_checkpoint_of_another_fairseq_model_is_refused(toy_work, tmp_path):
-    """fairseq's older models and tasks keep their options as a Namespace."""
+@pytest.fixture
+def lstm_checkpoint(toy_work, tmp_path):
+    """A checkpoint of another model and task of fairseq, whose options are a Namespace."""
     cfg = {
         "model": Namespace(arch="lstm"),
         "task": Namespace(task="translation", data=str(toy_work / "data-bin")),
     }
     torch.save({"model": {"encoder.x": torch.zeros(1)}, "cfg": cfg}, tmp_path / "lstm.pt")
-    result = export(tmp_path / "lstm.pt", tmp_path / "model", check=False)
-    refused(result, tmp_path / "lstm.pt", "'lstm'")
-    result = train(
-        toy_work / "data-bin",
-        tmp_path / "save",
-        check=False,
-        restore_file=str(tmp_path / "lstm.pt"),
-    )
-    refused(result, tmp_path / "lstm.pt", "translation", "xling_sent")
+    return tmp_path / "lstm.pt"
+
+
+def test_a_checkpoint_of_another_fairseq_model_is_not_exported(lstm_checkpoint, tmp_path):
+    result = export(lstm_checkpoint, tmp_path / "model", check=False)
+
+    refused(result, lstm_checkpoint, "'lstm'")
+
+
+def test_training_does_not_start_from_a_checkpoint_of_another_fairseq_task(
+    lstm_checkpoint, toy_work, tmp_path
+):
+    options = {"check": False, "restore_file": str(lstm_checkpoint)}
+
+    result = train(toy_work / "data-bin", tmp_path / "save", **options)
+
+    refused(result, lstm_checkpoint, "translation", "xling_sent")

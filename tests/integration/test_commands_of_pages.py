@@ -14,6 +14,7 @@ from test_document_blocks import blocks, pages
 
 from fairseq_lxsr.cli.main import parse
 
+# The blocks of the pages that are not run, by language.
 SHELL = []
 PYTHON = []
 for page in pages():
@@ -34,7 +35,7 @@ OPTION_FILES = [
 ]
 
 
-def words_of(text: str) -> list[str]:
+def words_and_signs(text: str) -> list[str]:
     """Split a block into words and the signs that end commands; comments are removed."""
     text = text.replace("\\\n", " ").replace("\n", " ; ")
     # A command inside quotes, as for torchrun, is a command of the block.
@@ -48,7 +49,7 @@ def words_of(text: str) -> list[str]:
 def commands(text: str, program: str) -> list[list[str]]:
     """Return the arguments of each call of a program in a block."""
     calls = []
-    words = words_of(text)
+    words = words_and_signs(text)
     for start, word in enumerate(words):
         if word == program:
             end = start + 1
@@ -59,17 +60,23 @@ def commands(text: str, program: str) -> list[list[str]]:
 
 
 def test_the_commands_of_a_block_are_extracted():
-    text = (
-        "for x in a; do\n  lxsr embed --model m \\\n    --input $x # note\ndone\nlxsr serve | head"
-    )
-    expected = [["embed", "--model", "m", "--input", "$x"], ["serve"]]
-    assert commands(text, "lxsr") == expected
+    text = """for x in a; do
+  lxsr embed --model m \\
+    --input $x # note
+done
+lxsr serve | head"""
+
+    calls = commands(text, "lxsr")
+
+    assert calls == [["embed", "--model", "m", "--input", "$x"], ["serve"]]
 
 
-def test_the_options_of_the_commands_exist():
+def test_every_command_of_a_block_that_is_not_run_has_options_that_exist():
     for block in SHELL:
         for arguments in commands(block.text, "lxsr"):
+            # The end of a command inside another one.
             arguments = [word.rstrip(')"') for word in arguments]
+            # This verb is for other programs, and has no parser.
             if arguments[0] == "user-dir":
                 continue
             with case(block.place):
@@ -80,6 +87,7 @@ def test_the_options_of_the_commands_exist():
 
 
 def is_option_of_training(word: str) -> bool:
+    """Return whether a source file defines an option such as --max-update."""
     name = word.removeprefix("--").partition("=")[0]
     pattern = rf"\b{name.replace('-', '_')}\s*:|\"--{name}\""
     return re.search(pattern, text_of_options()) is not None
@@ -90,15 +98,25 @@ def text_of_options() -> str:
     return "\n".join(file.read_text(encoding="utf-8") for file in OPTION_FILES)
 
 
-def test_wrong_options_are_detected():
+def test_a_wrong_option_of_a_command_is_detected():
     with pytest.raises(SystemExit):
         parse(["serve", "--model", "lxsr-static", "--port", "many"])
-    assert is_option_of_training("--max-update")
-    assert is_option_of_training("--source-temperature")
-    assert not is_option_of_training("--no-such-option")
 
 
-def test_the_scripts_of_the_commands_exist():
+@pytest.mark.parametrize(
+    ("word", "is_option"),
+    [
+        # Of fairseq, of this package, and of neither.
+        ("--max-update", True),
+        ("--source-temperature", True),
+        ("--no-such-option", False),
+    ],
+)
+def test_options_of_training_are_recognised(word, is_option):
+    assert is_option_of_training(word) == is_option
+
+
+def test_every_script_and_module_of_a_block_that_is_not_run_exists():
     for block in SHELL:
         page = ROOT / block.place.rpartition(":")[0]
         for arguments in commands(block.text, "python") + commands(block.text, "bash"):
@@ -110,7 +128,7 @@ def test_the_scripts_of_the_commands_exist():
                 assert (ROOT / script).is_file() or (page.parent / script).is_file(), place
 
 
-def test_the_imported_names_of_the_package_exist():
+def test_every_name_that_a_block_imports_from_the_package_exists():
     for block in PYTHON:
         with case(block.place):
             nodes = list(ast.walk(ast.parse(block.text)))

@@ -17,6 +17,7 @@ from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.context.rounds import restore_last_checkpoint
 from fairseq_lxsr.files.lines import Lines
 
+# Options of all runs: in each of two rounds, 200 pairs are mined.
 OPTIONS = {
     "arch": "context_transformer_tiny",
     "vocab_size": 200,
@@ -87,43 +88,71 @@ def short_run(documents, short_options, tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_every_step_learns_and_is_reported(finished_run):
-    work, output = finished_run
+def test_every_step_is_printed(finished_run):
+    _, output = finished_run
+
     for fragment in ("stage1: ", "accuracy 0.", "round1/mined.tsv: 200 pairs", "round2/model: "):
         assert fragment in output, fragment
-    updates = dict(re.findall(r"(\w+): training, (\d+) updates", output))
-    assert set(updates) == {"stage1", "round1", "round2"}
-    for name, count in updates.items():
-        # The learning rate falls to zero at the last update.
-        log = (work / name / "train.log").read_text()
-        assert re.findall(r"num_updates (\d+)", log)[-1] == count
+
+
+@pytest.mark.slow
+def test_every_step_trains_as_many_updates_as_it_has_printed(finished_run):
+    """At the last of them, the learning rate has fallen to zero."""
+    work, output = finished_run
+
+    printed = dict(re.findall(r"(\w+): training, (\d+) updates", output))
+
+    assert set(printed) == {"stage1", "round1", "round2"}
+    for step, updates in printed.items():
+        log = (work / step / "train.log").read_text()
+        assert re.findall(r"num_updates (\d+)", log)[-1] == updates
+
+
+@pytest.mark.slow
+def test_every_round_has_a_report_of_its_mined_pairs(finished_run):
+    work, _ = finished_run
+
     reports = [json.loads(line) for line in (work / "rounds.jsonl").read_text().splitlines()]
+
     assert [report["round"] for report in reports] == ["round1", "round2"]
     for report in reports:
         assert report["pairs"] == 200
         assert report["mean cosine"] > 0
+        # The share of pairs that are in the gold file.
         assert 0 <= report["precision"] <= 1
+        # Each draw has the best 50 pairs, so that 200 need four.
         assert report["seconds"]["draws"] >= 4
+
+
+@pytest.mark.slow
+def test_the_first_stage_learns_to_find_neighbouring_sentences(finished_run):
+    work, _ = finished_run
+
     log = (work / "stage1" / "train.log").read_text()
+
     accuracies = [float(value) for value in re.findall(r"\| accuracy (\S+)", log)]
+    # Chance is 0.5.
     assert max(accuracies) > 0.55
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", ["round1", "round2"])
-def test_labels_are_the_cosines_of_the_encoder_of_the_previous_step(finished_run, step):
+@pytest.mark.parametrize(("step", "previous_step"), [("round1", "stage1"), ("round2", "round1")])
+def test_labels_are_the_cosines_of_the_encoder_of_the_previous_step(
+    finished_run, step, previous_step
+):
     work, _ = finished_run
-    before = {"round1": "stage1", "round2": "round1"}[step]
-    encoder = SentenceEncoder.from_pretrained(work / before / "model")
+    encoder = SentenceEncoder.from_pretrained(work / previous_step / "model")
     texts = {language: Lines(work / "documents" / f"train.{language}") for language in ("en", "fr")}
+
+    # Every twentieth pair.
     for line in (work / step / "mined.tsv").read_text().splitlines()[::20]:
-        fields = line.split("\t")
-        _, cosine, source_language, source_line, target_language, target_line = fields[:6]
-        source = texts[source_language][int(source_line)]
-        target = texts[target_language][int(target_line)]
-        assert fields[6:] == [source, target]
+        # Score, label, then language and line of both sides, and their sentences.
+        _, label, *places, source, target = line.split("\t")
+        source_language, source_line, target_language, target_line = places
+        assert source == texts[source_language][int(source_line)]
+        assert target == texts[target_language][int(target_line)]
         vectors = encoder.encode([source, target], normalize=True)
-        assert float(cosine) == pytest.approx(float(vectors[0] @ vectors[1]), abs=1e-4)
+        assert float(label) == pytest.approx(float(vectors[0] @ vectors[1]), abs=1e-4)
 
 
 @pytest.mark.slow
@@ -132,38 +161,72 @@ def test_a_round_continues_from_the_weights_of_the_previous_step(finished_run):
     tables = []
     for step in ("stage1", "round1", "round2"):
         tables.append(weights(work / step / "checkpoints")["encoder.embed_tokens.weight"])
+
     for before, after in itertools.pairwise(tables):
         assert not torch.equal(before, after)
+        # Without the four special symbols.
         assert torch.cosine_similarity(before[4:], after[4:]).mean() > 0.9
 
 
-@pytest.mark.slow
-def test_the_model_is_used_by_embed_eval_and_export(finished_run, tmp_path):
+@pytest.fixture
+def model_of_run(finished_run):
+    """The model folder of the last round."""
     work, _ = finished_run
-    model = work / "round2" / "model"
+    return work / "round2" / "model"
+
+
+@pytest.mark.slow
+def test_the_model_embeds_text(model_of_run, tmp_path):
     toy.write(tmp_path / "test", toy.sentences(100, seed=9))
-    embed = ("embed", "--model", model, "--input", "test.en", "--output", "en.npy")
-    lxsr_here(*embed, folder=tmp_path)
+    output = tmp_path / "en.npy"
+
+    lxsr_here("embed", "--model", model_of_run, "--input", tmp_path / "test.en", "--output", output)
+
     # 32 numbers of the mean and 32 of the maximum.
-    assert np.load(tmp_path / "en.npy").shape == (100, 64)
-    options = ("--source", tmp_path / "test.en", "--target", tmp_path / "test.fr")
-    assert "nn P@1" in lxsr_here("eval", "xsr", "--model", model, *options).stdout
-    refused(
-        lxsr_here("export", "onnx", "--model", model, "--output", tmp_path / "out", check=False),
-        "mean_max",
-    )
-    lxsr_here("export", "sentence-transformers", "--model", model, "--output", tmp_path / "out")
+    assert np.load(output).shape == (100, 32 + 32)
 
 
 @pytest.mark.slow
-def test_an_interrupted_run_ends_with_the_same_weights(finished_run, documents, tmp_path):
+def test_the_model_is_evaluated(model_of_run, tmp_path):
+    toy.write(tmp_path / "test", toy.sentences(100, seed=9))
+    files = ("--source", tmp_path / "test.en", "--target", tmp_path / "test.fr")
+
+    result = lxsr_here("eval", "xsr", "--model", model_of_run, *files)
+
+    assert "nn P@1" in result.stdout
+
+
+@pytest.mark.slow
+def test_the_model_is_exported_for_sentence_transformers(model_of_run, tmp_path):
+    options = ("--model", model_of_run, "--output", tmp_path / "out")
+
+    lxsr_here("export", "sentence-transformers", *options)
+
+    assert (tmp_path / "out" / "modules.json").exists()
+
+
+@pytest.mark.slow
+def test_the_model_is_not_exported_to_onnx_which_lacks_its_pooling(model_of_run, tmp_path):
+    options = ("--model", model_of_run, "--output", tmp_path / "out")
+
+    result = lxsr_here("export", "onnx", *options, check=False)
+
+    refused(result, "mean_max")
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_ends_with_the_same_mined_pairs_and_weights(
+    finished_run, documents, tmp_path
+):
     work, _ = finished_run
+    # The first stage alone, and the mined pairs of the first round: as if it had stopped there.
     lxsr("train-context", write_config(tmp_path / "run.yaml", documents, rounds=0))
-    config = write_config(tmp_path / "run.yaml", documents, rounds=2)
-    # As if it had stopped after mining.
     (tmp_path / "run" / "round1").mkdir()
     shutil.copy(work / "round1" / "mined.tsv", tmp_path / "run" / "round1")
+
+    config = write_config(tmp_path / "run.yaml", documents, rounds=2)
     output = lxsr("train-context", config).stdout
+
     assert "round1/mined.tsv: 200 pairs" not in output
     assert "round2/mined.tsv: 200 pairs" in output
     for step in ("stage1", "round1", "round2"):
@@ -173,26 +236,44 @@ def test_an_interrupted_run_ends_with_the_same_weights(finished_run, documents, 
     assert mined == (work / "round2" / "mined.tsv").read_text()
 
 
-def test_changed_options_and_a_simultaneous_run_are_refused(
-    short_run, documents, short_options, tmp_path
-):
-    config = tmp_path / "other.yaml"
-    data = {path: path.read_bytes() for path in (short_run / "data-bin").rglob("*.bin")}
+@pytest.fixture
+def run_again(short_run, documents, short_options, tmp_path):
+    """A function that runs in the work folder of the short run, with changed options."""
 
     def run(**options):
-        write_config(config, documents, work=str(short_run), **short_options | options)
+        options = {"work": str(short_run)} | short_options | options
+        config = write_config(tmp_path / "other.yaml", documents, **options)
         return lxsr_here("train-context", config, check=False)
 
-    refused(run(draw=50), "context.json: ", "draw is 50", " 100;")
-    refused(run(valid_documents=6), "context.json: ", "valid_documents is 6", " 5;")
-    with (short_run / "lock").open("w") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
-        refused(run(valid_documents=6), short_run)
-    (short_run / "lock").unlink()
+    return run
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "value_of_run"), [("draw", 50, 100), ("valid_documents", 6, 5)]
+)
+def test_a_run_is_not_continued_with_another_option_and_its_data_stay(
+    run_again, short_run, option, value, value_of_run
+):
+    data = {path: path.read_bytes() for path in (short_run / "data-bin").rglob("*.bin")}
+
+    result = run_again(**{option: value})
+
+    refused(result, "context.json: ", f"{option} is {value}", f" {value_of_run};")
     assert data == {path: path.read_bytes() for path in data}
 
 
-def test_changed_text_is_refused(short_run, documents, short_options, tmp_path):
+def test_a_work_folder_in_use_by_another_run_is_refused(run_again, short_run):
+    with (short_run / "lock").open("w") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        result = run_again()
+    (short_run / "lock").unlink()
+
+    refused(result, short_run)
+
+
+def test_a_run_is_not_continued_with_changed_text_and_its_files_stay(
+    short_run, documents, short_options, tmp_path
+):
     shutil.copytree(short_run, tmp_path / "work")
     changed = {language: tmp_path / file.name for language, file in documents.items()}
     for language, file in changed.items():
@@ -203,13 +284,13 @@ def test_changed_text_is_refused(short_run, documents, short_options, tmp_path):
     (tmp_path / "work" / "context.json").write_text(json.dumps(record))
     work = str(tmp_path / "work")
     config = write_config(tmp_path / "run.yaml", changed, work=work, **short_options)
-    data = {path: path.read_bytes() for path in (tmp_path / "work").rglob("*") if path.is_file()}
-    refused(
-        lxsr_here("train-context", config, check=False),
-        "context.json: text is ",
-        f"{record['text']!r}",
-    )
-    assert data == {path: path.read_bytes() for path in data}
+    files = {path: path.read_bytes() for path in (tmp_path / "work").rglob("*") if path.is_file()}
+
+    result = lxsr_here("train-context", config, check=False)
+
+    # The checksums of both texts.
+    refused(result, "context.json: text is ", f"{record['text']!r}")
+    assert files == {path: path.read_bytes() for path in files}
 
 
 @pytest.mark.parametrize(
@@ -235,34 +316,53 @@ def test_changed_text_is_refused(short_run, documents, short_options, tmp_path):
         ({"documents": {False: "no.txt"}}, ("documents {False: 'no.txt'}",)),
     ],
 )
-def test_bad_configurations_are_refused(documents, tmp_path, options, fragments):
+def test_a_configuration_with_a_wrong_value_is_refused_before_training(
+    documents, tmp_path, options, fragments
+):
     config = write_config(tmp_path / "run.yaml", documents, **options)
-    refused(lxsr_here("train-context", config, check=False), *fragments)
+
+    result = lxsr_here("train-context", config, check=False)
+
+    refused(result, *fragments)
     assert not (tmp_path / "run" / "stage1").exists()
 
 
-@pytest.mark.parametrize("is_best_whole", [True, False])
-def test_a_damaged_last_checkpoint_is_replaced_by_the_best_if_that_is_whole(
-    short_run, tmp_path, is_best_whole
-):
+@pytest.fixture
+def damaged_last(short_run, tmp_path):
+    """A damaged last checkpoint, with the best checkpoint of the same training beside it."""
     shutil.copytree(short_run / "stage1" / "checkpoints", tmp_path / "checkpoints")
     last = tmp_path / "checkpoints" / "checkpoint_last.pt"
-    best = tmp_path / "checkpoints" / "checkpoint_best.pt"
     last.write_bytes(last.read_bytes()[:1000])
-    if not is_best_whole:
-        best.write_bytes(b"")
-    restore_last_checkpoint(last)
-    assert last.exists() == is_best_whole
-    if is_best_whole:
-        assert last.read_bytes() == best.read_bytes()
+    return last
 
 
-def test_another_model_may_mine_the_first_round_in_pairs_of_any_languages(short_run, toy_model):
+def test_a_damaged_last_checkpoint_is_replaced_by_the_best(damaged_last):
+    best = damaged_last.with_name("checkpoint_best.pt").read_bytes()
+
+    restore_last_checkpoint(damaged_last)
+
+    assert damaged_last.read_bytes() == best
+
+
+def test_a_damaged_last_checkpoint_is_removed_if_the_best_is_damaged_too(damaged_last):
+    damaged_last.with_name("checkpoint_best.pt").write_bytes(b"")
+
+    restore_last_checkpoint(damaged_last)
+
+    assert not damaged_last.exists()
+
+
+def test_another_model_may_mine_the_first_round(short_run, toy_model):
     report = json.loads((short_run / "rounds.jsonl").read_text())
+
     assert report["model"] == str(toy_model)
-    pairs = []
+
+
+def test_pairs_of_any_languages_are_mined_also_within_a_language(short_run):
+    languages = []
     for line in (short_run / "round1" / "mined.tsv").read_text().splitlines():
-        columns = line.split("\t")
-        pairs.append((columns[2], columns[4]))
-    assert {("en", "en"), ("fr", "fr")} < set(pairs)
-    assert len(pairs) == 200
+        _, _, source_language, _, target_language, *_ = line.split("\t")
+        languages.append((source_language, target_language))
+
+    assert {("en", "en"), ("fr", "fr")} < set(languages)
+    assert len(languages) == OPTIONS["pairs"]

@@ -19,6 +19,7 @@ from forks import commands
 
 from fairseq_lxsr.evaluation.named_sets import datasets
 
+# A fenced block, with a comment before it that says why it is not run.
 FENCE = re.compile(
     r"(?:^<!-- not run: (?P<reason>[^\n]+) -->\n)?"
     r'^```(?P<language>\w*)(?: title="(?P<title>[^"]+)")?\n(?P<text>.*?)^```$',
@@ -80,10 +81,13 @@ def blocks(page: Path) -> list[Block]:
     return fenced
 
 
-def test_a_reason_ends_with_its_line():
-    fence = "```sh\nls\n```\n"
-    text = f"<!-- not run: one -->\n{fence}\n{fence}\n<!-- not run: two -->\n{fence}"
-    assert [match["reason"] for match in FENCE.finditer(text)] == ["one", None, "two"]
+def test_a_reason_belongs_only_to_the_block_after_it():
+    block = "```sh\nls\n```\n"
+    text = f"<!-- not run: one -->\n{block}\n{block}\n<!-- not run: two -->\n{block}"
+
+    reasons = [match["reason"] for match in FENCE.finditer(text)]
+
+    assert reasons == ["one", None, "two"]
 
 
 def write_downloads(folder: Path) -> None:
@@ -224,22 +228,37 @@ def test_the_blocks_of_a_page_run_in_order(page, workplace, request):
             place.finished.add(block.text)
 
 
-def test_blocks_are_fenced_and_have_a_language():
+def text_outside_blocks(page: Path) -> str:
+    return FENCE.sub("", page.read_text(encoding="utf-8"))
+
+
+def test_every_block_has_a_language_that_is_run_or_shown_or_a_reason_not_to_run():
     for page in pages():
         for block in blocks(page):
             language = block.language or "no language"
             assert block.reason or language in RUN + SHOWN, f"{block.place}: {language}"
-        outside = FENCE.sub("", page.read_text(encoding="utf-8"))
-        assert "```" not in outside, page
-        assert not re.search(r"\n\n    \S", outside), (
-            f"{page}: an indented block is not run: fence it"
-        )
-        assert "\n<!-- not run:" not in outside, f"{page}: only a fenced block can be left out"
 
 
-def test_links_lead_to_files():
+def test_every_block_of_code_is_fenced():
+    """An indented block would not be run."""
     for page in pages():
-        outside = FENCE.sub("", page.read_text(encoding="utf-8"))
-        for target in re.findall(r"\]\((?!https?:|#)([^)#\s]+)", outside):
-            generated = "docs" in page.parts and "api/" in target
-            assert generated or (page.parent / target).exists(), f"{page}: {target}"
+        outside = text_outside_blocks(page)
+        assert "```" not in outside, f"{page}: a fence that is not recognised"
+        assert not re.search(r"\n\n    \S", outside), f"{page}: an indented block"
+
+
+def test_every_reason_not_to_run_is_directly_before_a_fenced_block():
+    for page in pages():
+        assert "\n<!-- not run:" not in text_outside_blocks(page), page
+
+
+# The target of a link of Markdown that is neither an address nor a place on the page.
+LINK_TO_FILE = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
+
+
+def test_every_link_to_a_file_leads_to_one():
+    for page in pages():
+        for target in LINK_TO_FILE.findall(text_outside_blocks(page)):
+            # The pages of the API are made with the site.
+            is_generated = "docs" in page.parts and "api/" in target
+            assert is_generated or (page.parent / target).exists(), f"{page}: {target}"

@@ -45,9 +45,10 @@ def assert_options(output: str, options: str) -> None:
         assert f" --{option.removeprefix('--')} " in f"{command} ", option
 
 
+# The number of updates after which a recipe finds translations.
 @pytest.mark.smoke
 @pytest.mark.parametrize(("recipe", "updates"), [("best", 8), ("paper", 30)])
-def test_quickstart_trains_on_the_text_of_the_user(tmp_path, recipe, updates):
+def test_quickstart_trains_and_evaluates_a_model_of_the_text_of_the_user(tmp_path, recipe, updates):
     toy.write(tmp_path / "text", toy.sentences(1200), ("en", "xx"))
     work = tmp_path / "work"
     variables = {
@@ -60,13 +61,16 @@ def test_quickstart_trains_on_the_text_of_the_user(tmp_path, recipe, updates):
         "VOCAB": 200,
         "HELD_OUT": 100,
     }
+
     output = run_example(tmp_path, "quickstart", **variables)
+
     untrained = read_scores(work / "untrained.jsonl")
     trained = read_scores(work / "trained.jsonl")
     # Two directions by each of three metrics.
     assert [score.task for score in trained] == ["en->xx", "xx->en"] * 3
     for before, after in zip(untrained, trained, strict=True):
         assert after.values["P@1"] > before.values["P@1"] + 30
+    # The other outputs: held-out text, the log, embeddings and the report.
     assert "100 test" in output
     log = (work / "checkpoints" / "train.log").read_text()
     assert "| valid on 'valid' subset | loss " in log
@@ -81,11 +85,12 @@ def test_quickstart_refuses_a_folder_with_checkpoints(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoints"]
 
 
+# A source of a table: a file acts.en-fr with three pairs.
 ACTS = {"name": "acts", "files": "acts.{pair}", "pairs": {"en-fr": 3}, "kind": "law"}
 
 
 @pytest.mark.smoke
-def test_pretrained_runs_in_its_smoke_mode(tmp_path):
+def test_pretrained_collects_trains_and_describes_a_model_in_its_smoke_mode(tmp_path):
     """One source is the lines of a file with a tag, another is a whole file."""
     data = tmp_path / "data"
     pairs = toy.sentences(900)
@@ -137,6 +142,7 @@ def test_pretrained_runs_in_its_smoke_mode(tmp_path):
 
     output = run_example(tmp_path, "pretrained", **variables)
 
+    # The collected text, the training on its sources, the card with its scores, and the archive.
     assert f"{work}/text/law.en-fr: 100 pairs" in output
     log = (work / "checkpoints" / "1" / "1" / "train.log").read_text()
     assert "en-fr: source law, " in log
@@ -167,7 +173,9 @@ def test_names_of_folders_are_quoted_for_yaml(tmp_path):
         "SOURCES": str(tmp_path / "sources.json"),
     }
     command = ["bash", tmp_path / "examples" / "pretrained" / "run.sh"]
+
     result = subprocess.run(command, capture_output=True, env=os.environ | variables)
+
     assert result.returncode == 3, result.stderr
     config = yaml.safe_load((work / "prepare.yaml").read_text(encoding="utf-8"))
     assert config["work"] == str(work)
@@ -184,8 +192,10 @@ def test_names_of_folders_are_quoted_for_yaml(tmp_path):
             '{"sources": [{"name": "acts", "files": "acts", "pairs": {}}]}',
             "sources.json, source 1: ",
         ),
+        # The file has two pairs instead of three.
         (json.dumps({"sources": [ACTS]}), "acts.en-fr: 2 "),
     ],
+    ids=["no-json", "no-list", "no-kind", "number-of-pairs"],
 )
 def test_an_invalid_table_of_sources_is_refused(tmp_path, table, message):
     for name in ("en", "fr"):
@@ -194,13 +204,18 @@ def test_an_invalid_table_of_sources_is_refused(tmp_path, table, message):
     collect = load_script(ROOT / "examples" / "pretrained" / "collect.py")
     words = ["--data", tmp_path, "--sources", tmp_path / "sources.json"]
     words += ["--output", tmp_path / "text"]
-    refused(main_here(collect, *words, check=False), message)
+
+    result = main_here(collect, *words, check=False)
+
+    refused(result, message)
     assert not list(tmp_path.glob("text/*"))
 
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("language", ["fr", "it"])
-def test_the_recipe_of_the_paper_runs_in_its_smoke_mode(tmp_path, language):
+def test_the_example_of_the_paper_trains_with_its_settings_and_evaluates_in_its_smoke_mode(
+    tmp_path, language
+):
     toy.write(tmp_path / "text", toy.sentences(600), ("en", language))
     toy.write(tmp_path / f"Europarl.en-{language}", toy.sentences(2100, seed=2), ("en", language))
     shutil.copytree(ROOT / "tests" / "golden" / "mldoc", tmp_path / "mldoc")
@@ -225,11 +240,12 @@ def test_the_recipe_of_the_paper_runs_in_its_smoke_mode(tmp_path, language):
     assert_options(table_4, f"{settings}, --align-weight 2, --sim-weight 2")
     assert_options(table_3, f"{settings}, --align-weight 0, --sim-weight 0")
     assert CAUTION in output
+    # At most 50 queries of the test text, and 2,000 of Europarl, whose 2,100 are the candidates.
     scores = read_scores(tmp_path / "work" / "xsr.jsonl")
     assert scores[0].settings["queries"] <= 50
-    # At most 200,000 candidates.
     assert scores[-1].settings["queries"] == 2000
     assert scores[-1].settings["candidates"] == 2100
+    # Documents are classified by the model of the other table.
     documents = read_scores(tmp_path / "work" / "mldoc.jsonl")
     assert documents[0].settings["model"] != scores[0].settings["model"]
     tasks = {f"en->{language}", f"{language}->en", "en->en", f"{language}->{language}"}
@@ -238,7 +254,9 @@ def test_the_recipe_of_the_paper_runs_in_its_smoke_mode(tmp_path, language):
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("system", ["claser_6", "ctlaser"])
-def test_the_recipe_of_the_laser_family_runs_in_its_smoke_mode(tmp_path, system):
+def test_the_example_of_the_laser_family_trains_a_system_with_its_settings_and_evaluates_it(
+    tmp_path, system
+):
     for number, pair in enumerate(("de-en", "de-es", "en-es", "fr-en", "fr-es", "it-en", "it-es")):
         toy.write(tmp_path / "text" / pair, toy.sentences(120, seed=number), tuple(pair.split("-")))
     variables = {"SMOKE": 1, "SMOKE_WORK": tmp_path / "work", "TEXT": tmp_path / "text" / "{pair}"}
@@ -254,6 +272,7 @@ def test_the_recipe_of_the_laser_family_runs_in_its_smoke_mode(tmp_path, system)
         f"--max-positions 750, --lr {learning_rate}, --adam-betas '(0.9, 0.98)'"
     )
     assert_options(output, settings)
+    # Eight directions, three metrics.
     assert len(read_scores(work / "xsr.jsonl")) == 8 * 3
     # The checkpoint of every epoch is kept.
     assert (work / "checkpoint1.pt").exists()

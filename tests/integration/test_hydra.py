@@ -9,7 +9,7 @@ from fairseq_lxsr.encoder.checkpoint import read_checkpoint
 
 
 @pytest.fixture
-def hydra(tmp_path, toy_work):
+def train_with_hydra(tmp_path, toy_work):
     """A function that trains two updates; its arguments change options of groups."""
     groups = {
         "common": {"user_dir": str(ROOT / "fairseq_lxsr"), "cpu": True},
@@ -35,7 +35,7 @@ def hydra(tmp_path, toy_work):
     return train
 
 
-def test_options_of_yaml_replace_those_of_the_preset(hydra, tmp_path):
+def test_options_of_yaml_replace_those_of_the_preset(train_with_hydra, tmp_path):
     other_groups = {
         "task": {
             "batches": "shuffled",
@@ -53,7 +53,9 @@ def test_options_of_yaml_replace_those_of_the_preset(hydra, tmp_path):
         "layer_norm_eps": 1e-12,
         "init_weights": "released",
     }
-    result = hydra(model={"_name": "lxsr_tiny", **model_options}, **other_groups)
+
+    result = train_with_hydra(model={"_name": "lxsr_tiny", **model_options}, **other_groups)
+
     assert result.returncode == 0, result.stderr[-2000:]
     state = read_checkpoint(tmp_path / "save" / "checkpoint_last.pt")
     # From the preset:
@@ -69,25 +71,31 @@ def test_options_of_yaml_replace_those_of_the_preset(hydra, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_yaml_of_the_page_on_training_trains(tmp_path, toy_work, hydra):
+def test_the_yaml_of_the_page_on_training_trains(tmp_path, toy_work, train_with_hydra):
     page = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
     groups = yaml.safe_load(page.partition("```yaml\n")[2].partition("```")[0])
     # The paths of the page depend on the environment.
     for group, name in (("common", "user_dir"), ("task", "data"), ("checkpoint", "save_dir")):
         del groups[group][name]
+    # A shorter training.
     groups["dataset"]["batch_size"] = 32
     groups["optimization"]["max_update"] = 2
-    result = hydra(**groups)
+
+    result = train_with_hydra(**groups)
+
     assert result.returncode == 0, result.stderr[-2000:]
     assert (tmp_path / "save" / "checkpoint_last.pt").is_file()
 
 
-def test_an_option_in_the_wrong_group_is_refused(hydra):
-    result = hydra(model={"_name": "lxsr_tiny", "init_embeddings": "lsi"})
+def test_an_option_in_the_wrong_group_is_refused(train_with_hydra):
+    # An option of the task.
+    result = train_with_hydra(model={"_name": "lxsr_tiny", "init_embeddings": "lsi"})
+
     refused(result, "option init_embeddings ")
 
 
-def test_the_error_names_the_option_as_in_yaml(hydra, tmp_path):
-    result = hydra(model={"_name": "lxsr_tiny", "dropout": 1.5})
+def test_the_error_of_a_wrong_value_names_the_option_as_in_yaml(train_with_hydra, tmp_path):
+    result = train_with_hydra(model={"_name": "lxsr_tiny", "dropout": 1.5})
+
     refused(result, "model.dropout 1.5")
     assert not list(tmp_path.rglob("*.pt"))

@@ -56,40 +56,74 @@ def trained_run(request, toy_work, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def model(trained_run):
+    """The model folder of that run."""
     _, folder, _ = trained_run
     export(folder / "checkpoint_best.pt", folder / "model")
     return folder / "model"
 
 
 @pytest.mark.slow
-def test_the_validation_loss_falls_and_every_term_is_logged(trained_run):
+def test_the_validation_loss_falls(trained_run):
     arch, _, result = trained_run
+
     losses = validations(result, "nll_loss")
+
+    # One for each epoch.
     assert len(losses) == ARCHS[arch]
     assert losses[-1] < 0.7 * losses[0]
+
+
+@pytest.mark.slow
+def test_every_term_of_the_loss_and_the_directions_are_logged(trained_run):
+    _, _, result = trained_run
+
     for part in ("loss", "nll_loss", "pair", "negative", "accuracy", "ppl"):
         assert re.search(rf"valid on .* \| {part} [0-9.]+", result.stdout), part
         assert re.search(rf"train \| .* \| {part} [0-9.]+", result.stdout), part
     assert "en-fr, fr-en" in result.stdout
 
 
+@pytest.fixture
+def test_text(toy_work):
+    """The prefix of test.en and test.fr, 200 lines each."""
+    return toy_work / "corpus" / "en-fr" / "test"
+
+
 @pytest.mark.slow
-def test_the_model_folder_is_used_by_embed_and_eval(model, toy_work, tmp_path):
-    text = toy_work / "corpus" / "en-fr" / "test"
-    lxsr_here("embed", "--model", model, "--input", f"{text}.en", "--output", tmp_path / "en.npy")
-    embeddings = np.load(tmp_path / "en.npy")
-    assert embeddings.shape == (200, 32)
-    sentences = Path(f"{text}.en").read_text().splitlines()
+def test_the_embeddings_of_a_model_folder_do_not_depend_on_the_batches(model, test_text, tmp_path):
+    sentences = Path(f"{test_text}.en").read_text().splitlines()
     encoder = SentenceEncoder.from_pretrained(model)
+    files = ("--input", f"{test_text}.en", "--output", tmp_path / "en.npy")
+
+    lxsr_here("embed", "--model", model, *files)
+    embeddings = np.load(tmp_path / "en.npy")
     one_by_one = encoder.encode(sentences, batch_size=1)
-    np.testing.assert_allclose(embeddings, one_by_one, atol=2e-5)
     backwards = encoder.encode(sentences[::-1], batch_size=7)
+
+    assert embeddings.shape == (200, 32)
+    np.testing.assert_allclose(embeddings, one_by_one, atol=2e-5)
     np.testing.assert_allclose(embeddings, backwards[::-1], atol=2e-5)
-    files = ("--source", f"{text}.en", "--target", f"{text}.fr")
-    assert "nn P@1" in lxsr_here("eval", "xsr", "--model", model, *files).stdout
+
+
+@pytest.mark.slow
+def test_a_model_folder_is_evaluated(model, test_text):
+    files = ("--source", f"{test_text}.en", "--target", f"{test_text}.fr")
+
+    result = lxsr_here("eval", "xsr", "--model", model, *files)
+
+    assert "nn P@1" in result.stdout
+
+
+@pytest.mark.slow
+def test_the_embeddings_in_bfloat16_are_close_to_those_in_float32(model, test_text):
+    sentences = Path(f"{test_text}.en").read_text().splitlines()
+    encoder = SentenceEncoder.from_pretrained(model)
+
     bfloat16 = encoder.encode(sentences, dtype="bfloat16", normalize=True)
     float32 = encoder.encode(sentences, normalize=True)
-    assert (bfloat16 * float32).sum(axis=1).min() > 0.99
+
+    cosines = (bfloat16 * float32).sum(axis=1)
+    assert cosines.min() > 0.99
 
 
 @pytest.mark.slow
@@ -103,6 +137,7 @@ def test_the_exported_weights_are_those_of_the_checkpoint(trained_run, model):
 
 
 def generate(trained_run, data, pair, *options, check=True):
+    """Translate the validation text with fairseq-generate."""
     _, folder, _ = trained_run
     words = ["--user-dir", "fairseq_lxsr", "--task", "xling_translation", "--cpu"]
     words += ["--gen-subset", "valid", "--scoring", "sacrebleu"]
@@ -110,31 +145,40 @@ def generate(trained_run, data, pair, *options, check=True):
     return run("fairseq_cli.generate", data, *words, check=check)
 
 
+# Some words of each language.
+WORDS = {
+    "fr": {"le", "chat", "voit", "suit", "chien"},
+    "en": {"the", "cat", "sees", "follows", "dog"},
+}
+
+
 @pytest.mark.slow
-def test_fairseq_generate_translates_into_the_target_language(trained_run, toy_work):
-    words = {
-        "fr": {"le", "chat", "voit", "suit", "chien"},
-        "en": {"the", "cat", "sees", "follows", "dog"},
-    }
-    for source, target in (("en", "fr"), ("fr", "en")):
-        options = ("--beam", "3", "--remove-bpe", "sentencepiece")
-        result = generate(trained_run, toy_work / "data-bin", f"{source}-{target}", *options)
-        hypotheses = []
-        for line in result.stdout.splitlines():
-            if line.startswith("H-"):
-                hypotheses.append(line.split("\t")[2])
-        assert len(hypotheses) == 100
-        vocabulary = set(" ".join(hypotheses).replace(".", " ").split())
-        assert len(vocabulary & words[target]) > len(vocabulary & words[source])
+@pytest.mark.parametrize(("source", "target"), [("en", "fr"), ("fr", "en")])
+def test_fairseq_generate_translates_into_the_target_language(
+    trained_run, toy_work, source, target
+):
+    options = ("--beam", "3", "--remove-bpe", "sentencepiece")
+
+    result = generate(trained_run, toy_work / "data-bin", f"{source}-{target}", *options)
+
+    # A translation is a line of its number, its score and its text.
+    lines = [line for line in result.stdout.splitlines() if line.startswith("H-")]
+    translations = [line.split("\t")[2] for line in lines]
+    assert len(translations) == 100
+    vocabulary = set(" ".join(translations).replace(".", " ").split())
+    assert len(vocabulary & WORDS[target]) > len(vocabulary & WORDS[source])
 
 
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.slow
 def test_a_run_resumed_after_an_epoch_equals_one_of_two_epochs(arch, toy_work, tmp_path):
     flags = ("--disable-validation", "--constraint", "angular", "--no-epoch-checkpoints")
+
+    # The run in parts reads its data in another process, which makes no difference.
     for name, epochs, workers in (("whole", "2", "0"), ("parts", "1", "1"), ("parts", "2", "1")):
         options = OPTIONS | {"arch": arch, "max_epoch": epochs, "num_workers": workers}
         train(toy_work / "data-bin", tmp_path / name, *flags, **options)
+
     assert_same_weights(tmp_path / "whole", tmp_path / "parts")
 
 
@@ -146,15 +190,18 @@ def test_a_run_resumed_after_an_epoch_equals_one_of_two_epochs(arch, toy_work, t
     ],
 )
 @pytest.mark.slow
-def test_half_precision_trains(arch, flags, toy_work, tmp_path):
+def test_the_loss_falls_in_half_precision(arch, flags, toy_work, tmp_path):
     flags = (*flags, "--constraint", "norm", "--no-save")
+
     result = train(
         toy_work / "data-bin", tmp_path / "run", *flags, **OPTIONS, arch=arch, max_epoch="2"
     )
+
     losses = validations(result, "nll_loss")
     assert losses[-1] < 0.95 * losses[0]
 
 
+# Recipes of the released code, and the options that make them small.
 SMALL = {
     "laser_1_released": {
         "--arch": "laser_tiny",
@@ -183,16 +230,25 @@ def released_run(request, toy_work, tmp_path):
     return request.param, tmp_path
 
 
-def test_a_recipe_of_the_released_code_trains_a_model_that_reads_the_same_symbols(released_run):
+def test_the_decoder_of_a_recipe_of_the_released_code_has_its_inputs(released_run):
     recipe, folder = released_run
-    is_laser = recipe.startswith("laser")
+
     widths = {name: value.shape[-1] for name, value in weights(folder).items()}
-    if is_laser:
+
+    if recipe.startswith("laser"):
         # The embedding of the piece, the sentence, the embedding of the language, the last output.
         assert widths["decoder.lstm.weight_ih_l0"] == 8 + 32 + 32 + 32
     else:
         # The sentence and the embedding of the language.
         assert widths["decoder.layer.encoder_attn.k_proj.weight"] == 32 + 32
+
+
+def test_the_encoder_of_a_recipe_of_the_released_code_reads_symbols_around_a_sentence(
+    released_run,
+):
+    """LASER has one before and after it, T-LASER one after it, which an empty sentence lacks."""
+    recipe, folder = released_run
+    is_laser = recipe.startswith("laser")
 
     export(folder / "checkpoint_last.pt", folder / "model")
 
@@ -205,6 +261,7 @@ def test_a_recipe_of_the_released_code_trains_a_model_that_reads_the_same_symbol
         changes["prepend_bos"] = False
     else:
         changes["max_positions"] = 25
+    # The same network, to which the symbols are given as a part of the sentence.
     without_symbols = type(encoder.model)(replace(config, **changes)).eval()
     without_symbols.load_state_dict(encoder.model.state_dict())
     ids, _ = encoder.tokenizer.encode_flat(["one red dog"])
@@ -232,16 +289,20 @@ def three_languages(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_only_the_named_directions_are_trained(three_languages, tmp_path):
+def test_only_the_named_directions_are_trained_and_a_run_is_not_resumed_with_another_target(
+    three_languages, tmp_path
+):
     def train_directions(directions, **options):
         flags = ("--no-epoch-checkpoints", "--lang-pairs", directions)
         return train(three_languages, tmp_path, *flags, **OPTIONS, arch="tlaser_tiny", **options)
 
-    assert "de-en, fr-en" in train_directions("de-en,fr-en", max_epoch="1").stdout
+    first = train_directions("de-en,fr-en", max_epoch="1")
     state = read_checkpoint(tmp_path / "checkpoint_last.pt")
+    resumed = train_directions("de-en,fr-en,en-de", max_epoch="2", check=False)
+
+    assert "de-en, fr-en" in first.stdout
     assert state["task_state"]["target_languages"] == ["en"]
-    result = train_directions("de-en,fr-en,en-de", max_epoch="2", check=False)
-    refused(result, "['en']", "['de', 'en']")
+    refused(resumed, "['en']", "['de', 'en']")
 
 
 @pytest.mark.parametrize(
@@ -260,27 +321,44 @@ def test_a_language_that_was_not_trained_is_refused(trained_run, three_languages
     refused(result, "--lang-pairs en-de")
 
 
+# More than 2,000 pieces; T-LASER reads 750.
+DOCUMENT = "one red dog sees the cat. " * 400
+LONGER_DOCUMENT = DOCUMENT + "six fish"
+
+
 @pytest.mark.slow
 def test_long_documents_are_cut_by_tlaser_and_read_whole_by_laser(trained_run, model):
+    """What a model does not read makes no difference."""
     arch, _, _ = trained_run
     is_cut = arch == "tlaser_tiny"
     encoder = SentenceEncoder.from_pretrained(model)
-    document = "one red dog sees the cat. " * 400
-    longer_document = document + "six fish"
-    _, lengths = encoder.tokenizer.encode_flat([document])
+    _, lengths = encoder.tokenizer.encode_flat([DOCUMENT])
     assert lengths[0] > 2000
     counts = Counter()
-    embedding, embedding_of_longer = encoder.encode([document, longer_document], counts=counts)
+
+    embedding, embedding_of_longer = encoder.encode([DOCUMENT, LONGER_DOCUMENT], counts=counts)
+
     # With several threads, the rows of a batch are not summed in the same order.
     is_equal = np.allclose(embedding, embedding_of_longer, rtol=0, atol=1e-5)
     assert is_equal == is_cut
     assert counts["long"] == (2 if is_cut else 0)
-    if is_cut:
-        assert encoder.model.config.max_positions == 750
-        split_embedding = encoder.encode([longer_document], on_long="split-mean")[0]
-        assert not np.allclose(split_embedding, embedding_of_longer)
 
 
+@pytest.mark.slow
+def test_the_mean_of_the_parts_of_a_long_document_differs_from_its_beginning(trained_run, model):
+    arch, _, _ = trained_run
+    if arch != "tlaser_tiny":
+        pytest.skip("LASER reads whole documents")
+    encoder = SentenceEncoder.from_pretrained(model)
+    assert encoder.model.config.max_positions == 750
+
+    [beginning] = encoder.encode([LONGER_DOCUMENT])
+    [mean_of_parts] = encoder.encode([LONGER_DOCUMENT], on_long="split-mean")
+
+    assert not np.allclose(mean_of_parts, beginning)
+
+
+# Prints by how much documents raise the peak of the memory of a process, in MB.
 MEMORY = """
 import sys
 from pathlib import Path
@@ -306,15 +384,24 @@ def test_documents_of_750_tokens_take_little_more_memory_than_sentences(model):
 
 
 @pytest.mark.slow
-def test_onnx_is_refused_and_int8_works_for_transformers_only(trained_run, model, tmp_path):
-    arch, _, _ = trained_run
-    result = lxsr_here(
-        "export", "onnx", "--model", model, "--output", tmp_path / "out", check=False
-    )
+def test_export_to_onnx_is_refused(model, tmp_path):
+    options = ("--model", model, "--output", tmp_path / "out")
+
+    result = lxsr_here("export", "onnx", *options, check=False)
+
     refused(result, "onnx")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_tlaser_embeds_in_int8_and_laser_refuses_it(trained_run, model, tmp_path):
+    arch, _, _ = trained_run
     options = ("--dtype", "int8", "--input", __file__, "--output", tmp_path / "out.npy")
+
     result = lxsr_here("embed", "--model", model, *options, check=False)
-    assert (tmp_path / "out.npy").exists() == (arch == "tlaser_tiny")
-    if arch == "laser_tiny":
+
+    if arch == "tlaser_tiny":
+        assert (tmp_path / "out.npy").exists()
+    else:
         refused(result, "int8", "laser")
+        assert not (tmp_path / "out.npy").exists()

@@ -17,6 +17,7 @@ from fairseq_lxsr.files.locks import locked_work_folder
 
 pytest.importorskip("yaml")
 
+# Two language pairs, each sentence of which may occur once; en-fr has every pair four times.
 CONFIG = """
 pairs: {en-fr: text/one, en-de: text/two.tsv}
 cleaning: {filters: {length: {longest: 40}}, exclude: [text/eval.en], keep_dropped: true}
@@ -44,6 +45,7 @@ def folders(tmp_path):
 
 
 def start(folder, **options):
+    """Start `lxsr prepare` in a folder."""
     command = [sys.executable, "-m", "fairseq_lxsr.cli.main", "prepare", "config.yaml"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(
@@ -52,7 +54,8 @@ def start(folder, **options):
 
 
 @pytest.mark.slow
-def test_runs_killed_at_any_moment_end_with_the_same_bytes(folders):
+def test_a_run_that_is_killed_four_times_ends_with_the_bytes_of_one_that_is_not(folders):
+    # A run that is not killed, and its duration.
     start_time = time.monotonic()
     process = start(folders / "whole")
     output, error = process.communicate(timeout=300)
@@ -62,6 +65,7 @@ def test_runs_killed_at_any_moment_end_with_the_same_bytes(folders):
     assert f"lxsr train {shards} --recipe best --save-dir work/checkpoints\n" in output
     assert f"fairseq-train {shards} --user-dir" in output
 
+    # Four runs that are killed after a part of this time, and one that ends.
     random_numbers = random.Random(3)
     statuses = []
     for _ in range(4):
@@ -75,6 +79,7 @@ def test_runs_killed_at_any_moment_end_with_the_same_bytes(folders):
     assert set(statuses) <= {0, -signal.SIGKILL}
     assert start(folders / "killed").wait(timeout=300) == 0
 
+    # The same files, with a report of what was left out.
     files = contents(folders / "killed" / "work")
     assert files == contents(folders / "whole" / "work")
     folders_of_files = {name.split("/")[0] for name in files}
@@ -82,6 +87,7 @@ def test_runs_killed_at_any_moment_end_with_the_same_bytes(folders):
     summary = json.loads(files["prepare.json"])
     corpora = {"en-fr", "en-de", "cleaned en-fr", "cleaned en-de"}
     assert set(summary) == corpora | {"subwords", "data-bin"}
+    # Of four times 3,000 pairs, at least 6,000 are repeated, and four times 20 are evaluation text.
     assert summary["en-fr"]["report"]["dropped"]["repeated"] > 5_000
     assert summary["en-fr"]["report"]["dropped"]["excluded"] == 80
 
@@ -118,45 +124,65 @@ def test_a_corpus_without_text_is_named(tmp_path):
     corpus.mkdir(parents=True)
     for language in ("en", "fr"):
         (corpus / f"train.{language}").write_text(" \n" * 9)
+
     result = lxsr_here("prepare", "--work", tmp_path / "work", check=False)
+
     refused(result, f"{corpus}/train.en, {corpus}/train.fr: ")
     assert not (tmp_path / "work" / "subwords").exists()
 
 
-def test_stages_may_run_one_by_one(tmp_path):
+def test_stages_may_run_one_by_one_and_finished_ones_are_kept(tmp_path):
     toy.write(tmp_path / "text", toy.sentences(400))
     work = tmp_path / "work"
     command = ("prepare", "--data", tmp_path / "text", "--work", work, *SIZES)
-    expected = [
+    # Options, number of stages that are finished before, and what the work folder has afterwards.
+    runs = [
         (("--until", "clean"), 0, {"corpus"}),
         (("--until", "subwords"), 1, {"corpus", "subwords"}),
         ((), 2, {"corpus", "subwords", "data-bin", "prepare.json"}),
     ]
-    for until, kept_stages, names in expected:
+
+    for until, kept_stages, names in runs:
         output = lxsr_here(*command, *until).stdout
         assert output.count("unchanged, kept") == kept_stages
         assert {path.name for path in work.iterdir()} == names
 
 
-def test_external_folders_of_stages_are_used_and_not_replaced(tmp_path):
-    """External folders have no manifest."""
+@pytest.fixture
+def work(tmp_path):
+    """The work folder of a finished run on 400 pairs."""
     toy.write(tmp_path / "text", toy.sentences(400))
-    command = ("prepare", "--data", tmp_path / "text", *SIZES, "--work")
-    work = tmp_path / "work"
-    external = tmp_path / "external"
-    lxsr_here(*command, work)
-    for name in ("corpus/en-fr", "subwords"):
-        shutil.copytree(work / name, external / name, ignore=shutil.ignore_patterns("stage.json"))
+    lxsr_here("prepare", "--data", tmp_path / "text", *SIZES, "--work", tmp_path / "work")
+    return tmp_path / "work"
 
+
+@pytest.fixture
+def external(work):
+    """A work folder with the corpus and the subwords of that run, without their manifests."""
+    folder = work.with_name("external")
+    for name in ("corpus/en-fr", "subwords"):
+        shutil.copytree(work / name, folder / name, ignore=shutil.ignore_patterns("stage.json"))
+    return folder
+
+
+def test_folders_of_stages_without_a_manifest_are_external_and_used(work, external):
     output = lxsr_here("prepare", *SIZES, "--work", external).stdout
 
     assert output.count(": external") == 2
+    # Of 400 pairs, 20 each are for validation and the test.
     assert "360 training pairs" in output
     data = contents(work / "data-bin")
     data_of_external = contents(external / "data-bin")
+    # The manifest has checksums of the stages before.
     assert data.pop("stage.json") != data_of_external.pop("stage.json")
     assert data == data_of_external
-    result = lxsr_here(*command, external, check=False)
+
+
+def test_an_external_folder_is_not_replaced_by_other_text(work, external, tmp_path):
+    command = ("prepare", "--data", tmp_path / "text", *SIZES, "--work", external)
+
+    result = lxsr_here(*command, check=False)
+
     refused(result, f"{external / 'corpus' / 'en-fr'} ", "stage.json")
 
 
@@ -165,30 +191,57 @@ def test_a_work_folder_in_use_is_refused_and_not_changed(tmp_path, verb):
     toy.write(tmp_path / "text", toy.sentences(40))
     work = tmp_path / "work"
     text = [tmp_path / "text"] if verb == "run" else ["--data", tmp_path / "text"]
+
+    # This process is named as the one that uses it.
     with locked_work_folder(work):
         result = lxsr_here(verb, *text, "--work", work, check=False)
         refused(result, f"{work}: ", os.getpid())
         assert [path.name for path in work.iterdir()] == ["lock"]
 
 
-def test_data_without_held_out_text_is_trained_on_without_validation(tmp_path):
+@pytest.fixture
+def prepared_without_held_out_text(tmp_path):
+    """The data folder of 200 training pairs and no others, and what `lxsr prepare` has printed."""
     toy.write(tmp_path / "text", toy.sentences(200))
     command = ["prepare", "--data", tmp_path / "text", "--work", tmp_path / "work"]
     command += ["--valid-size", 0, "--test-size", 0, "--vocab-size", 80, "--workers", 1]
     output = lxsr_here(*command).stdout
-    assert "\n200 training pairs, " in output
-    commands = output.partition("\nto train: ")[2].splitlines()
-    assert " --disable-validation " in commands[0]
-    assert " --disable-validation" in commands[1]
+    return tmp_path / "work" / "data-bin", output
 
-    data = tmp_path / "work" / "data-bin"
+
+def test_without_held_out_text_the_commands_to_train_are_without_validation(
+    prepared_without_held_out_text,
+):
+    _, output = prepared_without_held_out_text
+
+    assert "\n200 training pairs, " in output
+    # Those of lxsr and of fairseq-train.
+    lxsr_train, fairseq_train, *_ = output.partition("\nto train: ")[2].splitlines()
+    assert " --disable-validation " in lxsr_train
+    assert " --disable-validation" in fairseq_train
+
+
+def test_without_held_out_text_training_with_validation_is_refused_before_it_begins(
+    prepared_without_held_out_text, tmp_path
+):
+    data, _ = prepared_without_held_out_text
     save_dir = tmp_path / "save"
+
     result = train_here(data, save_dir)
+
     refused(result, f"{data}: ", "valid.en-fr", "--valid-size N", "--disable-validation")
-    # It ends before the model is made.
     assert not list(save_dir.iterdir())
+
+
+def test_without_held_out_text_training_without_validation_succeeds(
+    prepared_without_held_out_text, tmp_path
+):
+    data, _ = prepared_without_held_out_text
     flags = ("--disable-validation", "--no-epoch-checkpoints")
-    assert train_here(data, save_dir, *flags, max_epoch="1").returncode == 0
+
+    result = train_here(data, tmp_path / "save", *flags, max_epoch="1")
+
+    assert result.returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -227,22 +280,36 @@ def test_wrong_options_are_refused_before_anything_is_written(tmp_path, config, 
     pairs = "" if "pairs" in config else "pairs: {en-fr: text}\n"
     (tmp_path / "c.yaml").write_text(f"{pairs}work: work\n{config}\n")
     work = () if "c.yaml" in options else ("--work", "work")
-    refused(lxsr_here("prepare", *work, *options.split(), check=False, folder=tmp_path), *fragments)
+
+    result = lxsr_here("prepare", *work, *options.split(), check=False, folder=tmp_path)
+
+    refused(result, *fragments)
     assert not (tmp_path / "work").exists()
 
 
-def test_corpora_are_listed_by_language_pair_and_shown_with_their_licence():
+def test_corpora_are_listed_by_language_pair():
     names = lxsr_here("corpus", "list", "--lang-pair", "fr-de").stdout
+
     assert "Europarl-v8" in names
+    # It has only pairs with English.
     assert "ParaCrawl" not in names
+
+
+def test_a_corpus_is_shown_with_its_licence():
     description = lxsr_here("corpus", "show", "ParaCrawl-v5").stdout
+
     assert "ParaCrawl-v5" in description
     assert "CC0" in description
+
+
+def test_an_unknown_corpus_is_refused():
     result = lxsr_here("corpus", "get", "nope", "--lang-pair", "en-fr", check=False)
+
     refused(result, "'nope'")
 
 
-def test_sentences_held_out_by_an_external_corpus_train_no_other_pair(tmp_path):
+def test_sentences_held_out_by_an_external_corpus_are_not_trained_on_in_another_pair(tmp_path):
+    """The text of en-de has the English sentences of the corpus of en-fr."""
     pairs = toy.sentences(400)
     corpus = tmp_path / "work" / "corpus" / "en-fr"
     corpus.mkdir(parents=True)

@@ -30,30 +30,48 @@ def exported_table(checkpoint, folder):
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory, toy_work):
+    """A checkpoint of a training with --rare-subword-dropout 3."""
     folder = tmp_path_factory.mktemp("rare")
     flags = ("--gated", "--rare-subword-dropout", "3", "--no-epoch-checkpoints")
     train(toy_work / "data-bin", folder, *flags, **NO_LAYER)
     return folder / "checkpoint_last.pt"
 
 
-def test_pieces_are_split_by_their_counts_and_exported_rows_are_expectations(
-    tmp_path, toy_work, checkpoint
+@pytest.fixture(scope="module")
+def symbols(toy_work):
+    """The pieces of the dictionary."""
+    return read_dictionary(toy_work / "data-bin" / "dict.en.txt")
+
+
+def test_the_probability_of_splitting_a_piece_follows_from_its_count_in_the_training_text(
+    toy_work, checkpoint, symbols
 ):
-    symbols = read_dictionary(toy_work / "data-bin" / "dict.en.txt")
     counts = np.zeros(len(symbols))
     for language in ("en", "fr"):
         side = MMapIndexedDataset(str(toy_work / "data-bin" / f"train.en-fr.{language}"))
         for row in range(len(side)):
             np.add.at(counts, side[row].numpy(), 1)
+
+    probability = read_checkpoint(checkpoint)["task_state"][SPLIT_PROBABILITY]
+
+    # 3 is the value of the option.
+    np.testing.assert_allclose(probability, 3 / (3 + counts), rtol=1e-6)
+
+
+def test_an_exported_row_is_the_expectation_over_the_splits_of_its_piece(
+    tmp_path, checkpoint, symbols
+):
     state = read_checkpoint(checkpoint)
     probability = np.array(state["task_state"][SPLIT_PROBABILITY], np.float32)
-    np.testing.assert_allclose(probability, 3 / (3 + counts), rtol=1e-6)
-    table = state["model"]["encoder.embed_tokens.weight"].numpy()
-    rows = expected_rows(table[: len(symbols)], merged_from(symbols, 4), probability)
-    assert not np.allclose(rows, table[: len(symbols)], atol=1e-3)
-    np.testing.assert_array_equal(
-        exported_table(checkpoint, tmp_path / "model"), [*rows, table[-1]]
-    )
+    # The last row is that of <mask>, which is no piece.
+    *rows, mask = state["model"]["encoder.embed_tokens.weight"].numpy()
+
+    exported = exported_table(checkpoint, tmp_path / "model")
+
+    # The first four symbols are special.
+    expected = expected_rows(np.array(rows), merged_from(symbols, 4), probability)
+    assert not np.allclose(expected, rows, atol=1e-3)
+    np.testing.assert_array_equal(exported, [*expected, mask])
 
 
 @pytest.mark.slow
@@ -63,17 +81,21 @@ def test_pieces_are_split_by_their_counts_and_exported_rows_are_expectations(
         # A second training without the option.
         ("0", ("--gated",), True),
         ("1", ("--gated", "--rare-subword-dropout", "3"), False),
+        # Without gates, a layer normalisation comes first, so that a mean of rows is not exact.
         ("1", ("--rare-subword-dropout", "3"), True),
     ],
+    ids=["no-splits", "gated", "normalisation"],
 )
-def test_rows_are_exported_unchanged_without_splits_or_with_layernorm_first(
+def test_rows_are_exported_unchanged_without_splits_or_with_layer_normalisation_first(
     tmp_path, toy_work, checkpoint, layers, flags, is_unchanged
 ):
     words = [*flags, "--no-epoch-checkpoints"]
     if "--gated" in flags:
         words += ["--finetune-from-model", checkpoint]
     options = NO_LAYER | {"encoder_layers": layers}
+
     train(toy_work / "data-bin", tmp_path / "run", *words, **options)
+
     state = read_checkpoint(tmp_path / "run" / "checkpoint_last.pt")
     assert (SPLIT_PROBABILITY in state["task_state"]) == ("--rare-subword-dropout" in flags)
     table = state["model"]["encoder.embed_tokens.weight"].numpy()
@@ -86,7 +108,10 @@ def test_rows_are_exported_unchanged_without_splits_or_with_layernorm_first(
 def test_training_from_a_model_splits_pieces_no_more_often_than_before(
     tmp_path, toy_work, checkpoint, dropout
 ):
-    """Pieces of the text of another language pair are as rare in this text as unknown ones."""
+    """Pieces that are rare in this text may have been frequent in that of the model.
+
+    The model was trained with the option (3) or without it (0).
+    """
     data = toy_work / "data-bin"
     flags = ("--gated", "--no-epoch-checkpoints", "--rare-subword-dropout")
     if dropout == "0":
@@ -111,16 +136,21 @@ def test_training_from_a_model_splits_pieces_no_more_often_than_before(
         np.testing.assert_allclose(probability, expected_row, rtol=1e-6)
 
 
-def test_probabilities_that_do_not_fit_the_pieces_are_refused(tmp_path, checkpoint):
+@pytest.mark.parametrize("value", [[0.5] * 3, "all"], ids=["three", "text"])
+def test_a_checkpoint_whose_probabilities_do_not_fit_the_pieces_is_refused(
+    tmp_path, checkpoint, value
+):
     state = torch.load(checkpoint, weights_only=True)
-    for value in ([0.5] * 3, "all"):
-        state["task_state"][SPLIT_PROBABILITY] = value
-        torch.save(state, tmp_path / "checkpoint_last.pt")
-        result = export(tmp_path / "checkpoint_last.pt", tmp_path / "model", check=False)
-        refused(result, "checkpoint_last.pt", "pieces")
+    state["task_state"][SPLIT_PROBABILITY] = value
+    torch.save(state, tmp_path / "checkpoint_last.pt")
+
+    result = export(tmp_path / "checkpoint_last.pt", tmp_path / "model", check=False)
+
+    refused(result, "checkpoint_last.pt", "pieces")
 
 
 def validation_loss(checkpoint, data, split="valid"):
+    """Return the loss that fairseq-validate prints."""
     options = ["--path", checkpoint, "--task", "xling_sent", "--user-dir", "fairseq_lxsr"]
     options += ["--log-format", "simple", "--cpu", "--valid-subset", split, "--batch-size", "32"]
     result = run("fairseq_cli.validate", data, *options)
@@ -129,12 +159,13 @@ def validation_loss(checkpoint, data, split="valid"):
 
 
 @pytest.mark.slow
-def test_validation_uses_the_exported_rows(tmp_path, toy_work, checkpoint):
-    """No piece is split then, also on the training text."""
+def test_validation_uses_the_exported_rows_and_splits_no_pieces(tmp_path, toy_work, checkpoint):
+    """Also on the training text, and in the validation during training."""
     data = toy_work / "data-bin"
     state = torch.load(checkpoint, weights_only=True)
     assert state["task_state"].pop(SPLIT_PROBABILITY)
     state["cfg"]["task"]["rare_subword_dropout"] = 0.0
+    # Two checkpoints without splits: with the trained rows, and with the exported ones.
     torch.save(state, tmp_path / "trained.pt")
     rows = torch.from_numpy(exported_table(checkpoint, tmp_path / "model"))
     state["model"]["encoder.embed_tokens.weight"] = rows

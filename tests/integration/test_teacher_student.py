@@ -9,12 +9,13 @@ from conftest import export, lxsr, refused, train, train_here, validations
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.training.lightweight.parts.teacher_text import DrawnTeacherTexts, TeacherText
 
+# No term of the loss but that of the teacher.
 ALONE = {"objective": "none", "gen_weight": "0", "align_weight": "0", "sim_weight": "0"}
 
 
 @pytest.fixture(scope="module")
 def teacher(tmp_path_factory, toy_work, toy_model):
-    """Embeddings of both sides of the training text."""
+    """A folder with embeddings of both sides of the training text, by the toy model."""
     folder = tmp_path_factory.mktemp("teacher")
     for language in ("en", "fr"):
         text = toy_work / "corpus" / "en-fr" / f"train.{language}"
@@ -32,9 +33,10 @@ def losses(result, name: str) -> list[float]:
     return values
 
 
-@pytest.mark.slow
-def test_a_student_of_another_width_learns_from_the_teacher_alone(tmp_path, toy_work, teacher):
-    data = toy_work / "data-bin"
+@pytest.fixture(scope="module")
+def student(tmp_path_factory, toy_work, teacher):
+    """The last checkpoint and the output of a student of width 16; the teacher's is 32."""
+    folder = tmp_path_factory.mktemp("student")
     flags = ("--gated", "--teacher-embeddings", teacher, "--no-epoch-checkpoints")
     options = {
         **ALONE,
@@ -43,17 +45,35 @@ def test_a_student_of_another_width_learns_from_the_teacher_alone(tmp_path, toy_
         "max_epoch": "4",
         "lr": "0.02",
     }
-    result = train(data, tmp_path / "student", *flags, **options)
+    result = train(toy_work / "data-bin", folder, *flags, **options)
+    return folder / "checkpoint_last.pt", result
+
+
+@pytest.mark.slow
+def test_a_student_of_another_width_learns_from_the_teacher_alone(student):
+    _, result = student
+
     distill = losses(result, "distill")
+
     assert distill[-1] < 0.6 * distill[0]
     # Of 32 pairs; chance is 0.03.
     assert validations(result)[-1] > 0.5
-    checkpoint = tmp_path / "student" / "checkpoint_last.pt"
-    export(checkpoint, tmp_path / "model")
-    embeddings = SentenceEncoder.from_pretrained(tmp_path / "model").encode(["One red dog."])
-    assert embeddings.shape == (1, 16)
 
-    # A training without a teacher starts from the student without its projection.
+
+@pytest.mark.slow
+def test_a_student_is_exported_in_its_own_width(student, tmp_path):
+    checkpoint, _ = student
+
+    export(checkpoint, tmp_path / "model")
+
+    encoder = SentenceEncoder.from_pretrained(tmp_path / "model")
+    assert encoder.encode(["One red dog."]).shape == (1, 16)
+
+
+@pytest.mark.slow
+def test_a_training_without_a_teacher_may_start_from_a_student(student, toy_work, tmp_path):
+    """Without the projection to the width of the teacher."""
+    checkpoint, _ = student
     flags = ("--gated", "--finetune-from-model", checkpoint, "--no-save")
     options = {
         "objective": "none",
@@ -62,13 +82,18 @@ def test_a_student_of_another_width_learns_from_the_teacher_alone(tmp_path, toy_
         "encoder_layers": "1",
         "max_epoch": "1",
     }
-    assert validations(train(data, tmp_path / "next", *flags, **options))[-1] > 0.5
+
+    result = train(toy_work / "data-bin", tmp_path, *flags, **options)
+
+    # The accuracy of the student is not lost.
+    assert validations(result)[-1] > 0.5
 
 
 @pytest.mark.parametrize("form", ["cosine", "similarity", "contrast"])
-def test_every_distillation_loss_trains_with_align_and_a_teacher_of_one_side(
+def test_a_distillation_loss_trains_beside_align_with_a_teacher_of_one_side(
     tmp_path, toy_work, teacher, form
 ):
+    # English alone, in float16.
     embeddings = np.load(teacher / "train.en-fr.en.npy").astype(np.float16)
     np.save(tmp_path / "train.en-fr.en.npy", embeddings)
     flags = ["--teacher-embeddings", tmp_path, "--distill-loss", form]
@@ -81,15 +106,18 @@ def test_every_distillation_loss_trains_with_align_and_a_teacher_of_one_side(
         "max_update": "2",
         "encoder_layers": "1",
     }
+
     result = train(toy_work / "data-bin", tmp_path, *flags, **options)
+
     assert losses(result, "distill")
     assert losses(result, "align")
 
 
 @pytest.mark.slow
 def test_batches_of_near_pairs_have_a_higher_loss(tmp_path, toy_work, teacher):
-    """The pairs of a batch are nearest neighbours. The number of loading processes makes no
-    difference.
+    """The pairs of a batch are nearest neighbours, which are harder to tell apart.
+
+    The number of loading processes makes no difference.
     """
     options = {"objective": "none", "sim_weight": "0", "encoder_layers": "0", "max_epoch": "2"}
 
@@ -101,10 +129,12 @@ def test_batches_of_near_pairs_have_a_higher_loss(tmp_path, toy_work, teacher):
     by_length = train_with()
     in_one_process = train_with(*near, "0")
     in_processes = train_with(*near, "2")
+
     assert "grouping near pairs" not in by_length.stdout
     assert "grouping near pairs" in in_one_process.stdout
     assert "grouping near pairs" in in_processes.stdout
     assert losses(in_one_process, "align") == losses(in_processes, "align")
+    # In the second epoch.
     assert losses(in_one_process, "align")[1] > 1.1 * losses(by_length, "align")[1]
 
 
@@ -139,6 +169,7 @@ def test_words_learn_the_embeddings_of_the_teacher(tmp_path, toy_work, words):
         folder = tmp_path / workers
         options["num_workers"] = workers
         results.append(train(toy_work / "data-bin", folder, *flags, **options))
+
     teach = losses(results[0], "teach")
     assert teach == losses(results[1], "teach")
     assert teach[-1] < 0.7 * teach[0]
@@ -146,39 +177,52 @@ def test_words_learn_the_embeddings_of_the_teacher(tmp_path, toy_work, words):
     assert SentenceEncoder.from_pretrained(tmp_path / "model").encode(["One red dog."]).any()
 
 
-def test_the_text_of_a_teacher_that_is_drawn_depends_only_on_the_pair():
-    """A text without a known piece is never drawn."""
-    ids = np.arange(100, 110)
-    ends = np.array([2, 3, 7, 10])
-    texts = [
-        TeacherText(ids, ends, np.arange(4.0)[:, None]),
-        TeacherText(ids[:2], ends[:1], np.array([[9.0]])),
-    ]
+# Two lists of texts. The first has four, of 2, 1, 4 and 3 pieces, whose embeddings are the numbers 0
+# to 3; the second has one text, with the embedding 9.
+IDS = np.arange(100, 110)
+ENDS = np.array([2, 3, 7, 10])
+TEXTS = [
+    TeacherText(IDS, ENDS, np.arange(4.0)[:, None]),
+    TeacherText(IDS[:2], ENDS[:1], np.array([[9.0]])),
+]
+PADDING = 1
+# The pieces of each text by its embedding, cut at three.
+PIECES = {
+    0: [100, 101, PADDING],
+    1: [102, PADDING, PADDING],
+    2: [103, 104, 105],
+    3: [107, 108, 109],
+    9: [100, 101, PADDING],
+}
+
+
+def drawn_texts(pairs):
+    """Return the pieces and the embedding of the text that is drawn for each pair of a batch."""
     data = SimpleNamespace(
-        seed=1, epoch=3, max_positions=3, padding_idx=1, padded_width=lambda longest: longest
+        seed=1, epoch=3, max_positions=3, padding_idx=PADDING, padded_width=lambda longest: longest
     )
+    batch = {"net_input": {}}
+    DrawnTeacherTexts(TEXTS)(batch, SimpleNamespace(dataset=data, index=np.array(pairs)))
+    return batch["net_input"]["teacher_text"].tolist(), batch["teacher_text"][:, 0].tolist()
 
-    def draw(index):
-        batch = {"net_input": {}}
-        DrawnTeacherTexts(texts)(batch, SimpleNamespace(dataset=data, index=np.array(index)))
-        return batch["net_input"]["teacher_text"], batch["teacher_text"][:, 0].tolist()
 
-    # The pieces of a text by the embedding of the teacher.
-    pieces = {
-        0: [100, 101, 1],
-        1: [102, 1, 1],
-        2: [103, 104, 105],
-        3: [107, 108, 109],
-        9: [100, 101, 1],
-    }
-    tokens, embeddings = draw(range(64))
-    assert set(embeddings) == {0, 1, 2, 3, 9}
-    for row, embedding in zip(tokens.tolist(), embeddings, strict=True):
-        assert row == pieces[embedding]
-    tokens_of_two, embeddings_of_two = draw([5, 40])
+def test_texts_of_all_lists_of_the_teacher_are_drawn_with_their_embeddings():
+    # More pairs than texts.
+    pieces, embeddings = drawn_texts(range(64))
+
+    assert set(embeddings) == PIECES.keys()
+    assert pieces == [PIECES[embedding] for embedding in embeddings]
+
+
+def test_the_text_of_the_teacher_that_is_drawn_for_a_pair_does_not_depend_on_the_batch():
+    _, embeddings = drawn_texts(range(64))
+
+    pieces_of_two, embeddings_of_two = drawn_texts([5, 40])
+
     assert embeddings_of_two == [embeddings[5], embeddings[40]]
-    for row, embedding in zip(tokens_of_two.tolist(), embeddings_of_two, strict=True):
-        assert row == pieces[embedding][: len(row)]
+    # A smaller batch has less padding.
+    for pieces, embedding in zip(pieces_of_two, embeddings_of_two, strict=True):
+        assert pieces == PIECES[embedding][: len(pieces)]
 
 
 NEAR = "--batches near --near-embeddings"
@@ -197,7 +241,10 @@ def test_options_of_embeddings_without_the_option_that_they_need_are_refused(
     tmp_path, toy_work, teacher, options, fragments
 ):
     words = options.format(folder=tmp_path, teacher=teacher).split()
-    refused(train_here(toy_work / "data-bin", tmp_path, *words), *fragments)
+
+    result = train_here(toy_work / "data-bin", tmp_path, *words)
+
+    refused(result, *fragments)
 
 
 @pytest.mark.parametrize(
@@ -217,5 +264,7 @@ def test_embeddings_that_do_not_fit_are_refused(tmp_path, toy_work, options, fra
     (tmp_path / "short").mkdir()
     np.save(tmp_path / "short" / "train.en-fr.en.npy", np.zeros((899, 4), np.float32))
     words = options.format(folder=tmp_path).split()
-    places = [fragment.format(folder=tmp_path) for fragment in fragments]
-    refused(train_here(toy_work / "data-bin", tmp_path, *words), *places)
+
+    result = train_here(toy_work / "data-bin", tmp_path, *words)
+
+    refused(result, *(fragment.format(folder=tmp_path) for fragment in fragments))

@@ -7,7 +7,10 @@ from conftest import train
 
 
 def events(path):
-    """The records of an event file: length, checksum, message, checksum."""
+    """Yield the messages of an event file.
+
+    A record has a length of 8 bytes, a checksum of 4, the message, and a checksum of 4.
+    """
     from tensorboardX.proto.event_pb2 import Event
 
     data = path.read_bytes()
@@ -18,11 +21,13 @@ def events(path):
 
 
 @pytest.mark.slow
-def test_loss_terms_reach_tensorboard(toy_work, tmp_path):
+def test_all_terms_of_the_loss_reach_tensorboard_in_training_and_validation(toy_work, tmp_path):
     pytest.importorskip("tensorboardX")
     board = tmp_path / "board"
     flags = ("--no-save", "--tensorboard-logdir", board)
+
     train(toy_work / "data-bin", tmp_path / "save", *flags, max_epoch="1", log_interval="5")
+
     for kind in ("train_inner", "valid"):
         tags = set()
         for path in (board / kind).iterdir():

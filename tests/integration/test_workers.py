@@ -45,9 +45,11 @@ torch.save(results, sys.argv[3])
 dist.barrier()
 dist.destroy_process_group()
 """
+# Numbers of five pairs, of which the first worker has three.
 DIFFERENT = [0, 1, 2, 3, 4]
 # The first pair of both workers is the same.
 REPEATED = [7, 1, 2, 7, 4]
+# The numbers, and the worker whose batch is only there to keep both in step.
 CASES = [(DIFFERENT, None), (REPEATED, None), (DIFFERENT, 1), (DIFFERENT, 0), (REPEATED, 1)]
 
 
@@ -98,13 +100,15 @@ def slow_alignment(source, target, pair_numbers, dummy_rank) -> list[torch.Tenso
 
 
 @pytest.mark.slow
-def test_the_gathered_loss_and_gradients_equal_the_slow_reference(tmp_path):
+def test_the_loss_of_gathered_candidates_and_its_gradients_equal_the_slow_reference(tmp_path):
     port = str(free_port())
     files = [tmp_path / "0.pt", tmp_path / "1.pt"]
     commands = []
     for rank, file in enumerate(files):
         commands.append(["-c", GATHER, str(rank), port, str(file), json.dumps(CASES)])
+
     run_all(commands)
+
     first, second = (torch.load(file, weights_only=True) for file in files)
     for (pair_numbers, dummy_rank), *results in zip(CASES, first, second, strict=True):
         torch.manual_seed(0)
@@ -115,6 +119,7 @@ def test_the_gathered_loss_and_gradients_equal_the_slow_reference(tmp_path):
             # The same as one batch of all pairs.
             torch.testing.assert_close(sum(losses), alignment_loss(source, target))
         sum(loss for rank, loss in enumerate(losses) if rank != dummy_rank).backward()
+        # A result is the loss of a worker, and the gradients of its source and target sentences.
         for loss, result in zip(losses, results, strict=True):
             torch.testing.assert_close(result[0], loss.detach())
         torch.testing.assert_close(torch.cat([result[1] for result in results]), source.grad)
@@ -136,8 +141,10 @@ def two_workers(command: list[str]) -> list[list[str]]:
 
 
 @pytest.mark.slow
-def test_two_workers_equal_one_with_twice_the_batch(tmp_path, toy_work):
-    """Batches differ in size between the workers:
+def test_two_workers_train_like_one_with_twice_the_batch(tmp_path, toy_work):
+    """Losses, gradients, weights and moments are the same.
+
+    Batches differ in size between the workers:
 
     - The last of 15 updates in epoch 1 has 4 of 900 pairs: 4 for one worker, none for the other.
     - The last of 2 updates in epoch 2 has 36 of 100 pairs: 32 and 4.
@@ -208,12 +215,15 @@ def read_log(path) -> dict[tuple[str, str], dict[str, float]]:
 
 
 @pytest.mark.slow
-def test_after_the_kill_of_a_worker_the_run_ends_and_can_be_resumed(tmp_path, toy_work):
+def test_after_the_kill_of_a_worker_the_other_ends_with_an_error_and_the_run_can_be_resumed(
+    tmp_path, toy_work
+):
     def start(updates):
         options = {"--max-update": str(updates), "--save-interval-updates": "10"}
         command = train_command(toy_work / "data-bin", tmp_path, options, "--disable-validation")
         return [start_python(worker) for worker in two_workers(command)]
 
+    # Killed after the first checkpoint, which is that of update 10.
     last = tmp_path / "checkpoint_last.pt"
     survivor, killed = start(100_000)
     wait_until(last.exists, killed, seconds=200)
@@ -224,6 +234,8 @@ def test_after_the_kill_of_a_worker_the_run_ends_and_can_be_resumed(tmp_path, to
     assert ": error: " in output
     updates = read_checkpoint(last)["optimizer_history"][-1]["num_updates"]
     assert updates >= 10
+
+    # Resumed for two updates more.
     for process in start(updates + 2):
         wait_for(process)
     assert read_checkpoint(last)["optimizer_history"][-1]["num_updates"] == updates + 2
@@ -239,7 +251,9 @@ def test_two_processes_train_one_translation_model(tmp_path, toy_work, arch):
         "--arch": arch,
         "--max-epoch": "1",
     }
+
     run_all(two_workers(train_command(toy_work / "data-bin", tmp_path, options)))
+
     state = read_checkpoint(tmp_path / "checkpoint_last.pt")
     # Two directions of 900 pairs are 58 batches of 32, for two workers.
     assert state["optimizer_history"][-1]["num_updates"] == 29

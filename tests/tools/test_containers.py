@@ -9,7 +9,10 @@ import yaml
 from conftest import ROOT
 
 CONTAINERS = ROOT / "containers"
-PINNED = r"^([\w.-]+)==([^\s;]+)"
+LOCKS = sorted((ROOT / "locks").iterdir())
+# A package and its version at the beginning of a line.
+PINNED = re.compile(r"^([\w.-]+)==([^\s;]+)", re.M)
+WORKFLOWS = ("ci", "nightly", "publish")
 
 
 def instructions(name: str) -> list[tuple[str, str]]:
@@ -23,106 +26,189 @@ def instructions(name: str) -> list[tuple[str, str]]:
     return result
 
 
+def pip_options(name: str) -> list[set[str]]:
+    """The words after `pip install` and `pip wheel`, for each such command of a Dockerfile."""
+    shell = " && ".join(arguments for kind, arguments in instructions(name) if kind == "RUN")
+    commands = re.findall(r"pip(?: --python \S+)? (?:install|wheel) ([^&]+)", shell)
+    assert commands, name
+    return [set(command.split()) for command in commands]
+
+
 @pytest.mark.parametrize("name", ["serve", "train"])
 def test_images_install_only_packages_with_checksums(name):
     """`pip` takes no unchecked package from an index, and none to build another package."""
-    runs = [value for kind, value in instructions(name) if kind == "RUN" and "pip" in value]
-    installs = re.findall(r"pip(?: --python \S+)? (?:install|wheel) ([^&]+)", " ".join(runs))
-    assert len(installs) >= 3
-    for options in installs:
-        has_checksums = "--require-hashes" in options
-        assert has_checksums or "--no-deps" in options
-        assert has_checksums or {"--no-build-isolation", "--no-index"} & set(options.split())
-    assert f"-r locks/{name}.txt" in " ".join(installs)
+    for options in pip_options(name):
+        if "--require-hashes" not in options:
+            # Packages of this folder: their requirements are installed before.
+            assert "--no-deps" in options
+            assert "--no-build-isolation" in options or "--no-index" in options
+
+
+@pytest.mark.parametrize("name", ["serve", "train"])
+def test_an_image_installs_the_packages_of_its_lock(name):
+    installed_files = set().union(*pip_options(name))
+
+    assert f"locks/{name}.txt" in installed_files
 
 
 def normal(name):
+    """Return the name of a package as indexes compare it: Foo_Bar is foo-bar."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def test_locks_have_the_versions_of_the_constraints_and_checksums():
-    constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8")
-    versions = {normal(name): version for name, version in re.findall(PINNED, constraints, re.M)}
-    for path in sorted((ROOT / "locks").iterdir()):
-        text = path.read_text(encoding="utf-8")
-        locked = dict(re.findall(PINNED, text, re.M))
-        requirements = re.split(r"^(?=\S)", text, flags=re.M)[1:]
-        assert len(locked) == len(requirements), path
-        for name, version in locked.items():
-            # Parts of torch for GPUs, and of an operating system, have no constraint.
-            assert versions.get(normal(name), version) == version, path
-        for requirement in requirements:
-            assert "--hash=sha256:" in requirement, path
+def pinned_versions(text: str) -> dict[str, str]:
+    """Return the versions of the packages of a lock or of the constraints."""
+    return {normal(name): version for name, version in PINNED.findall(text)}
 
 
-def test_locks_have_all_requirements():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = project["optional-dependencies"]
-    for name in ("encode", "serve", "train"):
-        text = (ROOT / "locks" / f"{name}.txt").read_text(encoding="utf-8")
-        locked = {normal(package) for package, _ in re.findall(PINNED, text, re.M)}
-        for requirement in project["dependencies"] + extras.get(name, []):
-            package = normal(re.match(r"[\w.-]+", requirement)[0])
-            assert package in locked or package == "fairseq-lxsr"
+def project() -> dict:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.stem)
+def test_a_lock_has_the_versions_of_the_constraints(lock):
+    constraints = pinned_versions((ROOT / "constraints.txt").read_text(encoding="utf-8"))
+
+    for name, version in pinned_versions(lock.read_text(encoding="utf-8")).items():
+        # Parts of torch for GPUs, and of an operating system, have no constraint.
+        if name in constraints:
+            assert version == constraints[name], name
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.stem)
+def test_every_requirement_of_a_lock_has_a_version_and_a_checksum(lock):
+    # A requirement begins at the margin; its checksums follow in indented lines.
+    _, *requirements = re.split(r"^(?=\S)", lock.read_text(encoding="utf-8"), flags=re.M)
+
+    for requirement in requirements:
+        assert PINNED.match(requirement), requirement
+        assert "--hash=sha256:" in requirement, requirement
+
+
+@pytest.mark.parametrize("extra", ["encode", "serve", "train"])
+def test_a_lock_has_all_requirements_of_the_package_and_of_its_extra(extra):
+    """The lock `encode` has those of the package without extras."""
+    text = (ROOT / "locks" / f"{extra}.txt").read_text(encoding="utf-8")
+    requirements = project()["dependencies"] + project()["optional-dependencies"].get(extra, [])
+    packages = {normal(re.match(r"[\w.-]+", requirement)[0]) for requirement in requirements}
+
+    # An extra may name other extras of the package itself.
+    assert packages - {"fairseq-lxsr"} <= pinned_versions(text).keys()
 
 
 def test_the_build_context_has_the_files_of_the_package():
     patterns = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
-    names = {pattern[1:] for pattern in patterns if pattern.startswith("!")}
-    assert {"README.md", "LICENSE", "pyproject.toml", "setup.py", "fairseq_lxsr", "locks"} <= names
-    for name in names:
-        assert (ROOT / name).exists()
+    # Everything is ignored except the names after `!`.
+    included = {pattern[1:] for pattern in patterns if pattern.startswith("!")}
+
+    needed = {"README.md", "LICENSE", "pyproject.toml", "setup.py", "fairseq_lxsr", "locks"}
+    assert needed <= included
+    for name in included:
+        assert (ROOT / name).exists(), name
 
 
-def test_the_server_does_not_run_as_root_and_has_a_health_check():
-    # Of repeated instructions, the last one counts.
-    arguments = dict(instructions("serve"))
-    assert arguments["USER"] == "lxsr"
-    assert "/opt/lxsr/health.py" in arguments["HEALTHCHECK"]
-    assert arguments["FROM"] == "${BASE}"
+def last_arguments_of_server() -> dict[str, str]:
+    """Return the arguments by instruction; of repeated instructions, the last one counts."""
+    return dict(instructions("serve"))
+
+
+def test_the_server_does_not_run_as_root():
+    assert last_arguments_of_server()["USER"] == "lxsr"
+
+
+def test_the_server_has_a_health_check():
+    assert "/opt/lxsr/health.py" in last_arguments_of_server()["HEALTHCHECK"]
+
+
+def test_the_image_of_the_server_is_built_on_the_base_and_not_on_the_image_that_builds_wheels():
+    assert last_arguments_of_server()["FROM"] == "${BASE}"
 
 
 @pytest.mark.parametrize(
     ("command", "port"),
     [
+        # The default of `lxsr serve`.
         ("python lxsr serve --host 0.0.0.0 --model lxsr-static", 8000),
         ("python lxsr serve --host 0.0.0.0 --model m --port 9000 --index notes", 9000),
         ("python lxsr serve --port=9001", 9001),
+        # `docker run --init` starts another process first.
         ("/sbin/docker-init -- lxsr serve --port 9002", 9002),
     ],
 )
 def test_the_health_check_reads_the_port_from_the_command_of_the_server(command, port):
     health = runpy.run_path(str(CONTAINERS / "health.py"))
+
     assert health["port_of"](command.split()) == port
 
 
-def test_workflows_run_pinned_actions_without_credentials_and_install_with_checksums():
+def steps_of_workflows() -> list[dict]:
     steps = []
-    for name in ("ci", "nightly", "publish"):
+    for name in WORKFLOWS:
         text = (ROOT / ".github" / "workflows" / f"{name}.yml").read_text(encoding="utf-8")
         for job in yaml.safe_load(text)["jobs"].values():
             steps += job["steps"]
-    for step in steps:
-        action, _, commit = step.get("uses", "").partition("@")
-        assert not action or re.fullmatch("[0-9a-f]{40}", commit), action
-        if action == "actions/checkout":
+    return steps
+
+
+def test_workflows_name_the_commit_of_every_action():
+    """A tag could be moved to other code."""
+    actions = [step["uses"] for step in steps_of_workflows() if "uses" in step]
+
+    for action in actions:
+        assert re.fullmatch("[0-9a-f]{40}", action.partition("@")[2]), action
+
+
+def test_workflows_check_out_without_storing_credentials():
+    for step in steps_of_workflows():
+        if step.get("uses", "").startswith("actions/checkout@"):
             assert step["with"]["persist-credentials"] is False
+
+
+def test_workflows_install_only_packages_with_checksums_or_from_files():
+    for step in steps_of_workflows():
         command = step.get("run", "")
         # The job that tests the bounds resolves versions when it runs.
         if "pip install" in command and "--resolution" not in command:
             assert "--require-hashes" in command or "--no-index" in command, command
 
 
-def test_the_services_listen_only_on_this_machine_and_need_keys():
-    services = yaml.safe_load((CONTAINERS / "compose.yaml").read_text(encoding="utf-8"))["services"]
-    for service in services.values():
-        for port in service["ports"]:
-            assert port.startswith("127.0.0.1:")
-        assert service["cap_drop"] == ["ALL"]
-        [key] = [name for name in service["environment"] if name.endswith("API_KEY")]
-        # `:?` makes a missing variable an error.
-        assert ":?" in service["environment"][key]
-    server = services["lxsr"]
-    assert (CONTAINERS / server["build"]["context"] / server["build"]["dockerfile"]).is_file()
-    assert server["environment"]["LXSR_API_KEY"].startswith("${LXSR_API_KEY:?")
-    assert server["read_only"]
+COMPOSE = yaml.safe_load((CONTAINERS / "compose.yaml").read_text(encoding="utf-8"))
+SERVICES = COMPOSE["services"]
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_listens_only_on_this_machine(name):
+    for port in SERVICES[name]["ports"]:
+        assert port.startswith("127.0.0.1:")
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_has_no_capabilities_of_root(name):
+    assert SERVICES[name]["cap_drop"] == ["ALL"]
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "variable"),
+    [
+        ("lxsr", "LXSR_API_KEY", "LXSR_API_KEY"),
+        ("qdrant", "QDRANT__SERVICE__API_KEY", "QDRANT_API_KEY"),
+    ],
+)
+def test_a_service_does_not_start_without_a_key(name, key, variable):
+    # `:?` makes a missing variable an error.
+    assert SERVICES[name]["environment"][key].startswith(f"${{{variable}:?")
+
+
+def test_every_service_needs_a_key():
+    for service in SERVICES.values():
+        assert any(name.endswith("API_KEY") for name in service["environment"])
+
+
+def test_the_server_cannot_write_to_its_image():
+    assert SERVICES["lxsr"]["read_only"]
+
+
+def test_the_server_is_built_from_a_dockerfile_that_exists():
+    build = SERVICES["lxsr"]["build"]
+
+    assert (CONTAINERS / build["context"] / build["dockerfile"]).is_file()

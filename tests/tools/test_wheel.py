@@ -31,8 +31,22 @@ index = CorpusIndex.load("index")
 reveal_type(index.search("a dog"))
 reveal_type(index.search(["a dog"], k=3))
 """
-# The line of the first of four errors in a row.
-FIRST_ERROR = PROGRAM.split("\n").index("encoder.no_such_method()") + 1
+# The statements with an error, beside a call with a parameter that does not exist.
+ERRORS = {
+    'text: str = encoder.encode(["a dog"])': "Incompatible types in assignment",
+    "encoder.no_such_method()": '"SentenceEncoder" has no attribute "no_such_method"',
+    "encoder.encode(3)": "",
+    'encoder.encode("a dog", wrong=3)': "",
+    "encoder.encode_query(3)": "",
+}
+HIT = "fairseq_lxsr.search.corpus.Hit"
+# The arguments of `reveal_type` and the beginning of the type.
+TYPES = {
+    "reveal_type(encoder)": '"fairseq_lxsr.encoder.SentenceEncoder"',
+    'reveal_type(encoder.encode(["a dog"]))': '"numpy.ndarray[',
+    'reveal_type(index.search("a dog"))': f'"list[{HIT}]"',
+    'reveal_type(index.search(["a dog"], k=3))': f'"list[list[{HIT}]]"',
+}
 
 
 def build(function: str, source: Path, output: Path) -> Path:
@@ -79,39 +93,61 @@ def test_the_wheel_has_the_files_of_the_package_and_no_others(wheel, repository)
         for name in archive.namelist():
             if ".dist-info/" not in name:
                 packed[name] = archive.read(name)
-            elif name.endswith("/METADATA"):
-                metadata = archive.read(name).decode()
+
     expected = {}
     for path in (repository / "fairseq_lxsr").rglob("*"):
         if path.is_file():
             expected[path.relative_to(repository).as_posix()] = path.read_bytes()
     assert packed == expected
+    # Files that are no modules, with which git and setuptools might agree to leave out all.
     assert "fairseq_lxsr/py.typed" in packed
     assert "fairseq_lxsr/pretrained/lxsr-static/config.json" in packed
-    for version in (11, 12, 13, 14):
-        assert f"Classifier: Programming Language :: Python :: 3.{version}\n" in metadata
 
 
 @pytest.mark.slow
-def test_mypy_finds_types_and_errors_in_a_program_that_uses_the_wheel(wheel, tmp_path):
-    venv.create(tmp_path / "installed", symlinks=True)
-    [site] = (tmp_path / "installed").rglob("site-packages")
+def test_the_metadata_of_the_wheel_name_the_versions_of_python(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        [name] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        lines = archive.read(name).decode().splitlines()
+
+    for version in ("3.11", "3.12", "3.13", "3.14"):
+        assert f"Classifier: Programming Language :: Python :: {version}" in lines
+
+
+@pytest.fixture(scope="module")
+def report_of_mypy(wheel, tmp_path_factory):
+    """What mypy prints about the program of a user in whose Python the wheel is installed."""
+    folder = tmp_path_factory.mktemp("user")
+    venv.create(folder / "installed", symlinks=True)
+    [site] = (folder / "installed").rglob("site-packages")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site)
     (site / "numpy").symlink_to(Path(np.__file__).parent)
-    (tmp_path / "program.py").write_text(PROGRAM)
-    python_of_user = tmp_path / "installed" / "bin" / "python"
+    (folder / "program.py").write_text(PROGRAM)
+    python_of_user = folder / "installed" / "bin" / "python"
     command = [sys.executable, "-m", "mypy", "--python-executable", python_of_user, "program.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
-    errors = [line for line in done.stdout.splitlines() if ": error: " in line]
-    for number in range(FIRST_ERROR, FIRST_ERROR + 4):
-        assert any(line.startswith(f"program.py:{number}: ") for line in errors), done.stdout
-    lines = [line.partition(" ")[2] for line in done.stdout.splitlines()]
-    hit = "fairseq_lxsr.search.corpus.Hit"
-    assert f'Revealed type is "list[{hit}]"' in done.stdout
-    assert f'Revealed type is "list[list[{hit}]]"' in done.stdout
-    assert lines[0].endswith('Revealed type is "fairseq_lxsr.encoder.SentenceEncoder"'), done.stdout
-    assert 'Revealed type is "numpy.ndarray[' in lines[1], done.stdout
-    assert lines[2].startswith("error: Incompatible types in assignment")
-    assert lines[3].startswith('error: "SentenceEncoder" has no attribute "no_such_method"')
-    assert lines[-1].startswith("6 errors in 1 file"), done.stdout
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    return done.stdout
+
+
+def place(statement: str) -> str:
+    """Return how mypy begins what it says about a statement of the program."""
+    return f"program.py:{PROGRAM.splitlines().index(statement) + 1}: "
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("statement", "type_name"), TYPES.items())
+def test_mypy_knows_the_types_of_the_installed_package(report_of_mypy, statement, type_name):
+    assert f"{place(statement)}note: Revealed type is {type_name}" in report_of_mypy
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("statement", "message"), ERRORS.items())
+def test_mypy_finds_an_error_in_a_use_of_the_installed_package(report_of_mypy, statement, message):
+    assert f"{place(statement)}error: {message}" in report_of_mypy
+
+
+@pytest.mark.slow
+def test_mypy_finds_no_errors_in_right_uses_of_the_installed_package(report_of_mypy):
+    # One for each wrong statement, and a second one for `encode("a dog", wrong=3)`.
+    assert report_of_mypy.splitlines()[-1].startswith("Found 6 errors in 1 file")
