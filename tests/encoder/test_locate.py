@@ -109,6 +109,7 @@ def test_a_path_with_the_name_of_a_packaged_model_is_a_path(model_name, tmp_path
 def test_a_packaged_model_needs_no_torch(name):
     encoder = SentenceEncoder.from_pretrained(name)
 
+    # A network of numpy.
     assert isinstance(encoder._bag, Bag)
 
 

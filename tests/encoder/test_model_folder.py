@@ -560,10 +560,10 @@ def test_reading_a_folder_does_not_load_the_compiler_of_torch(tmp_path):
 def test_a_dictionary_with_letters_unknown_to_the_sentencepiece_model_is_read(tmp_path):
     """fairseq-preprocess writes every piece of the text into the dictionary."""
     folder = small_model.write_folder(tmp_path / "model")
+    vocab_size = read_config(folder)["encoder"]["vocab_size"]
     with open(folder / "dict.txt", "a", encoding="utf-8") as stream:
         stream.write("字 1\nmadeupword0000 0\n")
     # The two new entries need rows, too.
-    vocab_size = read_config(folder)["encoder"]["vocab_size"] + 2
     change_weights(
         folder,
         lambda weights: weights.update(
@@ -571,7 +571,7 @@ def test_a_dictionary_with_letters_unknown_to_the_sentencepiece_model_is_read(tm
         ),
         stores_hashes=True,
     )
-    change_config(folder, "encoder", "vocab_size", value=vocab_size)
+    change_config(folder, "encoder", "vocab_size", value=vocab_size + 2)
 
     encoder = SentenceEncoder.from_pretrained(folder)
 

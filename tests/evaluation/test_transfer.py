@@ -383,7 +383,9 @@ class OneCharacter:
         pytest.param("cut", 50, id="cut"),
     ],
 )
-def test_on_long_decides_how_much_of_a_document_is_read(tmp_path, on_long, accuracy):
+def test_on_long_decides_how_much_of_a_document_is_read_and_is_in_the_signature(
+    tmp_path, on_long, accuracy
+):
     eight_documents = "0\taa\n1\tab\n" * 4
     write_parts(tmp_path, eight_documents)
     options = {"classifier": "linear", "ties": "first", "epochs": 600, "seeds": 1}

@@ -43,7 +43,7 @@ def test_a_rule_changes_the_meaning_of_a_sentence(rule, sentence, changed):
         pytest.param(renumbered, "12,500 dogs and B52", id="digits are parts of longer words"),
     ],
 )
-def test_a_rule_leaves_other_sentences_out(rule, sentence):
+def test_a_rule_leaves_out_sentences_to_which_it_gives_no_other_meaning(rule, sentence):
     assert rule(sentence) is None
 
 
@@ -99,17 +99,22 @@ def score_three_sentences():
 
 
 def test_each_rule_has_an_accuracy():
-    score, pairs = score_three_sentences()
+    score, _ = score_three_sentences()
 
-    assert score.task == "fr->en"
     # A tie; one of two negations; the only number.
     assert score.values == {"swap": 50, "negation": 50, "number": 100}
+
+
+def test_the_pairs_of_a_rule_have_the_rows_of_the_sentences_that_it_changes():
+    _, pairs = score_three_sentences()
+
     assert pairs["negation"].rows == [0, 2]
 
 
-def test_the_signature_has_the_number_of_pairs_of_each_rule():
+def test_task_and_signature_have_the_languages_and_the_number_of_pairs_of_each_rule():
     score, _ = score_three_sentences()
 
+    assert score.task == "fr->en"
     counts = "1 swap,2 negation,1 number"
     expected = f"minimal-pairs|metric:cosine|norm:l2|ties:half|pairs:{counts}|text:"
     assert score.signature.startswith(expected)

@@ -47,7 +47,7 @@ def test_each_row_of_the_table_is_a_protocol(name):
     assert getattr(kind, "name", name) == name
 
 
-def test_options_are_checked_in_python():
+def test_an_invalid_option_is_refused_in_python():
     with pytest.raises(InputError, match="--seed -1"):
         SentenceRetrieval(source="a", target="b", seed=-1)
 
@@ -62,7 +62,7 @@ def test_options_are_checked_in_python():
         pytest.param(("mldoc", "--data", "x", "--langs"), "en,,fr", "languages", id="empty name"),
     ],
 )
-def test_options_are_checked_in_the_command(words, value, expected):
+def test_an_invalid_option_is_refused_in_the_command(words, value, expected):
     done = lxsr_here("eval", *words, value, "--model", "x", check=False)
 
     refused(done, f"'{value}'", expected)
