@@ -63,7 +63,8 @@ def test_tasks_of_mteb_have_its_names_and_its_main_score(
     [result] = index_results(Score(protocol, task, values, settings))
 
     assert result["task"]["type"] == task_type
-    assert result["dataset"] == {"type": dataset, "name": name}
+    assert result["dataset"]["type"] == dataset
+    assert result["dataset"]["name"] == name
     assert result["metrics"] == [{"type": metric, "value": value}]
 
 

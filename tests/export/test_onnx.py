@@ -270,9 +270,13 @@ def test_export_onnx_does_not_replace_a_model_folder(toy_model, tmp_path):
 
 @pytest.mark.slow
 def test_an_exported_folder_is_replaced(bag_encoder, tmp_path):
+    graph = tmp_path / "onnx" / onnx.MODEL_FILE
     export_onnx(bag_encoder, tmp_path / "onnx")
+    before = graph.read_bytes()
 
-    export_onnx(bag_encoder, tmp_path / "onnx")
+    export_onnx(bag_encoder, tmp_path / "onnx", normalize=True)
+
+    assert graph.read_bytes() != before
 
 
 @pytest.mark.slow

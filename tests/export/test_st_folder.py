@@ -427,7 +427,9 @@ def static_encoder(tmp_path):
 def test_an_exported_folder_is_replaced(static_encoder, tmp_path):
     export_sentence_transformers(static_encoder, tmp_path / "st")
 
-    export_sentence_transformers(static_encoder, tmp_path / "st")
+    export_sentence_transformers(static_encoder, tmp_path / "st", normalize=True)
+
+    assert "Normalize" in (tmp_path / "st" / "modules.json").read_text()
 
 
 def test_a_folder_that_another_program_saved_is_not_replaced(static_encoder, tmp_path):

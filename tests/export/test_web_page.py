@@ -252,8 +252,12 @@ def test_a_page_of_another_program_is_not_replaced(tmp_path):
 def test_an_exported_page_is_replaced(tmp_path):
     model = write_model(tmp_path / "random", **BAG)
     export(tmp_path, model)
+    before = (tmp_path / "web" / "index.html").read_bytes()
 
-    assert export(tmp_path, model).returncode == 0
+    done = export(tmp_path, model, lines=["a new corpus"])
+
+    assert done.returncode == 0
+    assert (tmp_path / "web" / "index.html").read_bytes() != before
 
 
 def test_the_page_stores_only_letters_that_javascript_normalizes_differently(tmp_path):
