@@ -47,6 +47,7 @@ def model_name(model_folder, tmp_path, monkeypatch):
 
 @pytest.fixture
 def server(tmp_path, monkeypatch):
+    """A server of archives; the cache of downloads is the empty folder `cache`."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with serving() as server:
         yield server
@@ -75,40 +76,65 @@ def address(server, content: bytes, name: str = "lxsr-toy.tar.gz") -> str:
 
 
 def cached_files(tmp_path: Path) -> list[Path]:
+    """Return the files of the cache of the fixture `server`."""
     return [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
 
 
-def test_a_model_of_the_package_is_found_by_its_name(
+# -- models of the package
+
+
+def test_a_model_of_the_package_is_found_by_its_name_in_every_folder(
     model_folder, model_name, tmp_path, monkeypatch
 ):
-    monkeypatch.chdir(tmp_path)
-    # A name means the same in every folder; ./NAME is a path.
     (tmp_path / model_name).mkdir()
+    monkeypatch.chdir(tmp_path)
+
+    encoder = SentenceEncoder.from_pretrained(model_name)
+
     expected = SentenceEncoder.from_pretrained(model_folder).encode(TEXTS)
-    np.testing.assert_array_equal(
-        SentenceEncoder.from_pretrained(model_name).encode(TEXTS), expected
-    )
+    np.testing.assert_array_equal(encoder.encode(TEXTS), expected)
+
+
+def test_a_path_with_the_name_of_a_packaged_model_is_a_path(model_name, tmp_path, monkeypatch):
+    """The folder is empty, so it has no config.json."""
+    (tmp_path / model_name).mkdir()
+    monkeypatch.chdir(tmp_path)
+
     for path in (f"./{model_name}", Path(model_name)):
         with pytest.raises(InputError, match=r"config\.json"):
             SentenceEncoder.from_pretrained(path)
 
 
 @pytest.mark.parametrize("name", pretrained.model_names())
-def test_a_packaged_model_is_small_and_has_a_card_with_sources_and_scores(name):
+def test_a_packaged_model_needs_no_torch(name):
     encoder = SentenceEncoder.from_pretrained(name)
+
+    # A network of numpy.
     assert isinstance(encoder._bag, Bag)
+
+
+@pytest.mark.parametrize("name", pretrained.model_names())
+def test_a_packaged_model_is_small_and_has_no_other_files(name):
     files = [path for path in (pretrained.MODELS / name).iterdir() if path.is_file()]
+
     assert {path.name for path in files} == {*MODEL_FILES, *CARD_FILES}
+    # The wheel contains them.
     assert sum(path.stat().st_size for path in files) < 34e6
+
+
+@pytest.mark.parametrize("name", pretrained.model_names())
+def test_a_packaged_model_has_a_card_with_sources_and_scores(name):
+    encoder = SentenceEncoder.from_pretrained(name)
+
     card = (pretrained.MODELS / name / CARD_FILE).read_text(encoding="utf-8")
-    for fragment in (
-        "| source | licence | attribution | pairs |",
-        f"model:{encoder.fingerprint}",
-        "Signatures",
-    ):
-        assert fragment in card
+
+    assert "| source | licence | attribution | pairs |" in card
+    # The signatures of the scores are those of this model.
+    assert f"model:{encoder.fingerprint}" in card
+    assert "Signatures" in card
 
 
+# Three sentences and their translations, in the same order.
 SENTENCES = {
     "en": [
         "The meeting begins at nine.",
@@ -150,91 +176,171 @@ def test_the_packaged_model_finds_translations_in_all_language_pairs(packaged):
     embeddings = {}
     for language, lines in SENTENCES.items():
         embeddings[language] = packaged.encode(lines, normalize=True)
+
     for source, target in itertools.product(SENTENCES, repeat=2):
         cosines = embeddings[source] @ embeddings[target].T
-        assert cosines.argmax(axis=1).tolist() == [0, 1, 2], (source, target)
+        nearest = cosines.argmax(axis=1).tolist()
+        assert nearest == [0, 1, 2], (source, target)
 
 
-def test_an_unknown_name_is_refused_with_the_names_of_the_package(model_name, tmp_path):
-    for unknown in ("lxsr-toi", Path(model_name)):
-        with pytest.raises(InputError, match=rf"{unknown}: .*\({model_name}\)"):
-            SentenceEncoder.from_pretrained(unknown)
+@pytest.mark.parametrize("kind", [str, Path])
+def test_an_unknown_name_is_refused_with_the_names_of_the_package(model_name, kind):
+    with pytest.raises(InputError, match=rf"lxsr-toi: .*\({model_name}\)"):
+        SentenceEncoder.from_pretrained(kind("lxsr-toi"))
+
+
+def test_a_path_with_the_name_of_a_packaged_model_that_does_not_exist_is_refused(model_name):
+    with pytest.raises(InputError, match=rf"{model_name}: .*\({model_name}\)"):
+        SentenceEncoder.from_pretrained(Path(model_name))
+
+
+def test_a_command_refuses_an_unknown_name_with_the_names_of_the_package(model_name, tmp_path):
     files = ("--input", "none", "--output", tmp_path / "o.npy")
+
     done = lxsr_here("embed", "--model", "lxsr-toi", *files, check=False)
+
     refused(done, "lxsr-toi", model_name)
 
 
-def test_every_command_takes_the_name_of_a_packaged_model(model_name, tmp_path):
-    """Other tests run the commands with the path of a folder."""
+@pytest.fixture
+def text(tmp_path):
+    """The prefix of two aligned files, t.en and t.fr."""
     toy.write(tmp_path / "t", toy.sentences(20))
-    sides = ["--source", tmp_path / "t.en", "--target", tmp_path / "t.fr"]
-    text = ["--input", tmp_path / "t.en"]
-    lxsr_here("embed", "--model", model_name, *text, "--output", tmp_path / "t.npy")
-    lxsr_here("index", "--model", model_name, *text, "--output", tmp_path / "index")
+    return tmp_path / "t"
+
+
+# Other tests run these commands with the path of a folder.
+@pytest.mark.parametrize(
+    "command",
+    [
+        "embed --model {name} --input {text}.en --output {output}.npy",
+        "index --model {name} --input {text}.en --output {output}",
+        "mine --model en={name} --model fr={name} --lang-pair en-fr --source {text}.en "
+        "--target {text}.fr --output {output}.tsv",
+        "score --model {name} --source {text}.en --target {text}.fr --output {output}.tsv",
+        "eval xsr --model {name} --source {text}.en --target {text}.fr",
+        "export card --model {name}",
+        "export web --model {name} --input {text}.en --output {output}",
+    ],
+    ids=["embed", "index", "mine", "score", "eval", "card", "web"],
+)
+def test_a_command_takes_the_name_of_a_packaged_model(model_name, text, tmp_path, command):
+    words = command.format(name=model_name, text=text, output=tmp_path / "output").split()
+
+    done = lxsr_here(*words, check=False)
+
+    assert done.returncode == 0, done.stderr
+
+
+def test_search_finds_the_packaged_model_of_an_index(model_name, text, tmp_path):
+    index = ("--model", model_name, "--input", f"{text}.en", "--output", tmp_path / "index")
+    lxsr_here("index", *index)
+
     done = lxsr_here("search", "--index", tmp_path / "index", "--k", "1", "one dog")
-    assert done.stdout.count("\n") == 2
-    models = ["--model", f"en={model_name}", "--model", f"fr={model_name}", "--lang-pair", "en-fr"]
-    lxsr_here("mine", *models, *sides, "--output", tmp_path / "pairs.tsv")
-    lxsr_here("score", "--model", model_name, *sides, "--output", tmp_path / "scores.tsv")
-    lxsr_here("eval", "xsr", "--model", model_name, *sides)
-    lxsr_here("export", "card", "--model", model_name)
-    lxsr_here("export", "web", "--model", model_name, *text, "--output", tmp_path / "web")
+
+    # The query and one sentence.
+    assert len(done.stdout.splitlines()) == 2
+
+
+def test_mteb_has_the_name_of_a_packaged_model(model_name):
     assert MtebEncoder.from_pretrained(model_name).name == f"fairseq-lxsr/{model_name}"
 
 
-def test_an_archive_is_downloaded_once_and_continued_if_interrupted(model_folder, server, tmp_path):
+# -- archives
+
+
+def test_an_archive_gives_the_vectors_of_its_model(model_folder, server):
+    encoder = SentenceEncoder.from_pretrained(address(server, archive_of(model_folder)))
+
+    expected = SentenceEncoder.from_pretrained(model_folder).encode(TEXTS)
+    np.testing.assert_array_equal(encoder.encode(TEXTS), expected)
+    assert encoder.folder.name == "lxsr-toy"
+
+
+def test_an_interrupted_download_is_continued(model_folder, server):
     model = address(server, archive_of(model_folder))
     server.troubles = ["drop"]
-    expected = SentenceEncoder.from_pretrained(model_folder).encode(TEXTS)
-    for _ in range(2):
-        encoder = SentenceEncoder.from_pretrained(model)
-        np.testing.assert_array_equal(encoder.encode(TEXTS), expected)
-        # The second request continues the download that the server dropped.
-        assert len(server.requests) == 2
-    assert encoder.folder.name == "lxsr-toy"
+
+    folder = pretrained.find_model(model)
+
+    # The second request continues the download that the server dropped.
+    assert len(server.requests) == 2
+    assert contents(folder) == contents(model_folder)
+
+
+def test_an_archive_is_downloaded_once(model_folder, server):
+    model = address(server, archive_of(model_folder))
+
+    first = pretrained.find_model(model)
+    second = pretrained.find_model(model)
+
+    assert second == first
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "options", [("--model", "{model}"), ("--model", "en={model}", "--lang", "en")]
+)
+def test_commands_use_the_archive_in_the_cache(model_folder, server, tmp_path, options):
+    model = address(server, archive_of(model_folder))
+    pretrained.find_model(model)
+    (tmp_path / "t.en").write_text("one dog\n")
+
+    words = [word.format(model=model) for word in options]
+    lxsr_here("index", *words, "--input", tmp_path / "t.en", "--output", tmp_path / "index")
+
+    assert len(server.requests) == 1
+
+
+def test_the_cache_has_the_files_of_the_archive_and_a_record(model_folder, server, tmp_path):
+    pretrained.find_model(address(server, archive_of(model_folder)))
+
     names = [pretrained.CACHE_RECORD, *(path.name for path in model_folder.iterdir())]
     assert sorted(path.name for path in cached_files(tmp_path)) == sorted(names)
-    (tmp_path / "t.en").write_text("one dog\n")
-    options = ["--input", tmp_path / "t.en"]
-    lxsr_here("index", "--model", model, *options, "--output", tmp_path / "index")
-    lxsr_here(
-        "index", "--model", f"en={model}", "--lang", "en", *options, "--output", tmp_path / "other"
-    )
-    assert len(server.requests) == 2
 
 
 def test_two_threads_download_an_archive_once(model_folder, server):
     model = address(server, archive_of(model_folder))
+
     with ThreadPoolExecutor(2) as threads:
-        folders = set(threads.map(pretrained.find_model, [model] * 2))
-    assert len(folders) == len(server.requests) == 1
+        first, second = threads.map(pretrained.find_model, [model] * 2)
+
+    assert first == second
+    assert len(server.requests) == 1
 
 
-def test_archives_may_be_named_like_files_of_the_cache(model_folder, server, tmp_path):
-    assert (
-        pretrained.find_model(address(server, archive_of(model_folder), "lock.tar.gz")).name
-        == "lock"
-    )
-    model = address(server, archive_of(model_folder), "taken.tar.gz")
-    existing = tmp_path / "cache" / "fairseq-lxsr" / "models" / model[-64:] / "taken"
-    # The archive has another checksum, and so another folder, if it was packed in another second.
-    existing.parent.mkdir(exist_ok=True)
-    existing.touch()
+def test_an_archive_may_be_named_like_the_lock_of_the_cache(model_folder, server):
+    model = address(server, archive_of(model_folder), "lock.tar.gz")
+
+    assert pretrained.find_model(model).name == "lock"
+
+
+def test_a_file_in_the_place_of_a_cached_model_is_refused(model_folder, server, tmp_path):
+    content = archive_of(model_folder)
+    checksum = hashlib.sha256(content).hexdigest()
+    place = tmp_path / "cache" / "fairseq-lxsr" / "models" / checksum / "taken"
+    place.parent.mkdir(parents=True)
+    place.touch()
+
     with pytest.raises(InputError, match=r"taken .*config\.json"):
-        pretrained.find_model(model)
+        pretrained.find_model(address(server, content, "taken.tar.gz"))
 
 
-def replace_by_another_model(folder: Path, tmp_path: Path) -> None:
+# -- a cache that was changed. Each function damages the folder of a cached model; `scratch` is for
+# other files.
+
+
+def replace_by_another_model(folder: Path, scratch: Path) -> None:
     shutil.rmtree(folder)
-    random_model.write_model(tmp_path / "another", gated=True, num_layers=0, embed_dim=24).rename(
+    random_model.write_model(scratch / "another", gated=True, num_layers=0, embed_dim=24).rename(
         folder
     )
 
 
-def replace_by_a_link(folder: Path, tmp_path: Path) -> None:
-    shutil.copytree(folder, tmp_path / "elsewhere")
-    folder.rename(tmp_path / "moved")
-    folder.symlink_to(tmp_path / "elsewhere")
+def replace_by_a_link(folder: Path, scratch: Path) -> None:
+    shutil.copytree(folder, scratch / "elsewhere")
+    folder.rename(scratch / "moved")
+    folder.symlink_to(scratch / "elsewhere")
 
 
 def flip_a_bit(folder: Path, _: Path) -> None:
@@ -283,48 +389,68 @@ def plant_hidden_copies(folder: Path, _: Path) -> None:
     shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        replace_by_another_model,
-        replace_by_a_link,
-        flip_a_bit,
-        truncate_the_weights,
-        delete_the_dictionary,
-        delete_the_config,
-        delete_all_files,
-        change_the_card,
-        delete_the_record,
-        damage_the_record,
-        record_another_archive,
-        plant_hidden_copies,
-    ],
-)
-def test_a_damaged_cache_is_downloaded_again_or_refused(model_folder, server, tmp_path, damage):
+DAMAGES = [
+    replace_by_another_model,
+    replace_by_a_link,
+    flip_a_bit,
+    truncate_the_weights,
+    delete_the_dictionary,
+    delete_the_config,
+    delete_all_files,
+    change_the_card,
+    delete_the_record,
+    damage_the_record,
+    record_another_archive,
+    plant_hidden_copies,
+]
+
+
+@pytest.fixture(params=DAMAGES)
+def damaged_model(request, model_folder, server, tmp_path):
+    """The address of a model whose folder in the cache was damaged, and the folder."""
     model = address(server, archive_of(model_folder))
     folder = pretrained.find_model(model)
-    num_requests = len(server.requests)
-    for troubles in ([404], []):
-        damage(folder, tmp_path / f"{len(troubles)}")
-        server.troubles = troubles
-        if troubles:
-            with pytest.raises(InputError, match="404"):
-                pretrained.find_model(model)
-            server.troubles = []
-        assert pretrained.find_model(model) == folder
-        assert len(server.requests) > num_requests
-        num_requests = len(server.requests)
-        assert contents(folder) == contents(model_folder)
-        assert not folder.is_symlink()
-        # The repaired cache needs no further request.
-        assert pretrained.find_model(model) == folder
-        assert len(server.requests) == num_requests
+    (tmp_path / "scratch").mkdir()
+    request.param(folder, tmp_path / "scratch")
+    server.requests.clear()
+    return model, folder
+
+
+def test_a_damaged_cache_is_downloaded_again_once(damaged_model, model_folder, server):
+    model, folder = damaged_model
+
+    assert pretrained.find_model(model) == folder
+
+    assert server.requests
+    assert contents(folder) == contents(model_folder)
+    assert not folder.is_symlink()
+    # The repaired cache needs no further request.
+    server.requests.clear()
+    assert pretrained.find_model(model) == folder
+    assert not server.requests
+
+
+def test_a_damaged_cache_is_not_used_if_the_download_fails(damaged_model, model_folder, server):
+    model, folder = damaged_model
+    server.troubles = [404]
+
+    with pytest.raises(InputError, match="404"):
+        pretrained.find_model(model)
+
+    # It is repaired when the server has the archive again.
+    assert pretrained.find_model(model) == folder
+    assert contents(folder) == contents(model_folder)
+
+
+# -- what is refused
 
 
 def test_a_missing_home_folder_is_refused_with_the_variables(model_folder, server, monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.delenv("HOME")
+    # The database of users does not know the user, as in some containers.
     monkeypatch.setattr("pwd.getpwuid", lambda user: {}[user])
+
     with pytest.raises(InputError, match=r"\bHOME.*XDG_CACHE_HOME"):
         pretrained.find_model(address(server, b"x"))
 
@@ -332,65 +458,100 @@ def test_a_missing_home_folder_is_refused_with_the_variables(model_folder, serve
 @pytest.mark.parametrize(
     ("address", "message"),
     [
-        ("http://127.0.0.1:1/x.tar.gz", "Connection refused"),
-        ("http://127.0.0.1:1/\u00e9/x.tar.gz", "ascii"),
-        ("http://[::1/x.tar.gz", "Invalid IPv6 URL"),
-        ("http://127.0.0.1:x/x.zip", "port"),
-        ("http:///x.zip", "NAME.tar.gz"),
-        ("http://:80/x.zip", "check the URL"),
-        ("http://a\0b/x.zip", "control characters"),
-        ("http://1.2.3.4.5/x.zip", "not known"),
+        pytest.param("http://127.0.0.1:1/x.tar.gz", "Connection refused", id="no server"),
+        pytest.param("http://127.0.0.1:1/\u00e9/x.tar.gz", "ascii", id="not ASCII"),
+        pytest.param("http://[::1/x.tar.gz", "Invalid IPv6 URL", id="bracket is missing"),
+        pytest.param("http://127.0.0.1:x/x.zip", "port", id="port is a letter"),
+        pytest.param("http:///x.zip", "NAME.tar.gz", id="no host"),
+        pytest.param("http://:80/x.zip", "check the URL", id="only a port"),
+        pytest.param("http://a\0b/x.zip", "control characters", id="control character"),
+        pytest.param("http://1.2.3.4.5/x.zip", "not known", id="five numbers"),
     ],
 )
 def test_a_mistyped_address_is_refused_in_one_line(server, address, message):
     with pytest.raises(InputError, match=message) as caught:
         pretrained.find_model(f"{address}#sha256={'0' * 64}")
+
     assert "\n" not in str(caught.value)
+
+
+VALID_FRAGMENT = "#sha256=" + "0" * 64
 
 
 @pytest.mark.parametrize(
     ("name", "fragment"),
     [
-        ("lxsr-toy.tar.gz", ""),
-        ("lxsr-toy.tar.gz", "#sha256="),
-        ("lxsr-toy.tar.gz", "#sha256=" + "0" * 63),
-        ("lxsr-toy.tar.gz", "#md5=" + "0" * 64),
-        ("lxsr-toy.tar.gz", "#sha256=" + "g" * 64),
-        ("lxsr-toy.bin", "#sha256=" + "0" * 64),
-        ("...tar.gz", "#sha256=" + "0" * 64),
-        (".tar.gz", "#sha256=" + "0" * 64),
+        pytest.param("lxsr-toy.tar.gz", "", id="no checksum"),
+        pytest.param("lxsr-toy.tar.gz", "#sha256=", id="empty checksum"),
+        pytest.param("lxsr-toy.tar.gz", "#sha256=" + "0" * 63, id="short checksum"),
+        pytest.param("lxsr-toy.tar.gz", "#sha256=" + "g" * 64, id="not hexadecimal"),
+        pytest.param("lxsr-toy.tar.gz", "#md5=" + "0" * 64, id="other checksum"),
+        pytest.param("lxsr-toy.bin", VALID_FRAGMENT, id="no archive"),
+        pytest.param("...tar.gz", VALID_FRAGMENT, id="name of dots"),
+        pytest.param(".tar.gz", VALID_FRAGMENT, id="no name"),
     ],
 )
 def test_an_address_without_archive_or_checksum_is_refused(server, tmp_path, name, fragment):
     model = f"{server.url}/{name}{fragment}"
+
     with pytest.raises(InputError, match=r"https://\.\.\./NAME\.tar\.gz#sha256="):
         SentenceEncoder.from_pretrained(model)
+
     assert not server.requests
     assert not cached_files(tmp_path)
 
 
-def test_an_archive_without_a_valid_model_is_refused_and_not_cached(model_folder, server, tmp_path):
-    files = ("--input", model_folder / "README.md", "--output", tmp_path / "o")
+@pytest.fixture
+def assert_refused(server, model_folder, tmp_path):
+    """Return a function that checks that a command refuses an archive and does not cache it."""
 
-    def assert_refused(model, message):
+    def assert_refused(model: str, message: str) -> None:
+        files = ("--input", model_folder / "README.md", "--output", tmp_path / "o")
         done = lxsr_here("embed", "--model", model, *files, check=False)
         refused(done, server.url, message)
+        # The message names the address, not a place that does not exist any more.
         assert "/cache/" not in done.stderr
         assert not cached_files(tmp_path)
         assert not (tmp_path / "o").exists()
 
-    for name in ("config.json", "README.md", "scores.json"):
-        assert_refused(address(server, archive_of(model_folder, name)), name)
+    return assert_refused
+
+
+@pytest.mark.parametrize("name", ["config.json", "README.md", "scores.json"])
+def test_an_archive_without_a_file_of_a_model_is_refused(
+    assert_refused, model_folder, server, name
+):
+    assert_refused(address(server, archive_of(model_folder, name)), name)
+
+
+def test_an_archive_with_a_changed_dictionary_is_refused(assert_refused, model_folder, server):
     changed = archive_of(model_folder, dictionary_end=b"x 1\n")
+
     assert_refused(address(server, changed), "dict.txt")
+
+
+def test_a_download_that_is_no_archive_is_refused(assert_refused, server):
     assert_refused(address(server, b"<html>"), "archive")
-    model = address(server, archive_of(model_folder))
-    wrong_checksum = "0" * 64
-    assert_refused(f"{model[:-64]}{wrong_checksum}", "0000")
 
 
-def test_the_cache_folder_is_that_of_xdg_cache_home_if_absolute(monkeypatch, tmp_path):
+def test_an_archive_with_another_checksum_is_refused(assert_refused, model_folder, server):
+    right, separator, _ = address(server, archive_of(model_folder)).partition("#sha256=")
+
+    assert_refused(f"{right}{separator}{'0' * 64}", "0000")
+
+
+@pytest.mark.parametrize(
+    ("value", "folder"),
+    [
+        pytest.param("", ".cache", id="empty"),
+        pytest.param("relative", ".cache", id="relative"),
+        pytest.param("{home}/x", "x", id="absolute"),
+    ],
+)
+def test_the_cache_folder_is_that_of_xdg_cache_home_if_absolute(
+    monkeypatch, tmp_path, value, folder
+):
     monkeypatch.setenv("HOME", str(tmp_path))
-    for value, folder in (("", ".cache"), ("relative", ".cache"), (str(tmp_path / "x"), "x")):
-        monkeypatch.setenv("XDG_CACHE_HOME", value)
-        assert pretrained.cache_folder() == tmp_path / folder / "fairseq-lxsr" / "models"
+    monkeypatch.setenv("XDG_CACHE_HOME", value.format(home=tmp_path))
+
+    assert pretrained.cache_folder() == tmp_path / folder / "fairseq-lxsr" / "models"

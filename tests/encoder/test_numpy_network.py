@@ -12,21 +12,26 @@ from fairseq_lxsr.encoder.numpy_network import Bag
 from fairseq_lxsr.encoder.torch_network import read_model
 from fairseq_lxsr.errors import InputError
 
+WIDTH = 32
 SENTENCES = toy.lines(60, seed=5)
+# Empty, of one word, longer than `max_positions`, short, blank.
 SENTENCES += ["", "dog", "the " * 150, "Un chien.", "  "]
 
 
 @pytest.fixture(scope="module", params=[0, 1, 3], ids=lambda order: f"order{order}")
 def folder(request, tmp_path_factory):
+    """A model folder without layers, with several numbers of order coefficients."""
     return random_model.write_model(
         tmp_path_factory.mktemp("bag") / "m",
         gated=True,
         num_layers=0,
+        embed_dim=WIDTH,
         order_coefficients=request.param,
     )
 
 
 def by_torch(folder, untrained=False, **options) -> np.ndarray:
+    """Return the vectors of SENTENCES that the network of torch computes."""
     config = read_config(folder)
     network, tokenizer = read_model(folder, config, untrained)
     return SentenceEncoder(network, tokenizer, config, "cpu", untrained).encode(
@@ -44,67 +49,132 @@ def difference(embeddings: np.ndarray, expected: np.ndarray) -> float:
 )
 def test_vectors_equal_those_of_torch(folder, options):
     encoder = SentenceEncoder.from_pretrained(folder)
-    assert isinstance(encoder._bag, Bag)
+
     embeddings = encoder.encode(SENTENCES, **options)
+
     assert embeddings.dtype == np.float32
     assert difference(embeddings, by_torch(folder, **options)) < 1e-6
-    # The network of torch was not built.
+
+
+def test_encoding_builds_no_network_of_torch(folder):
+    encoder = SentenceEncoder.from_pretrained(folder)
+
+    encoder.encode(SENTENCES)
+
+    assert isinstance(encoder._bag, Bag)
     assert encoder._networks is None
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_vectors_of_a_half_precision_table_equal_those_of_torch(folder, dtype, tmp_path):
-    half = small_model.save_as(folder, tmp_path / "half", dtype)
-    embeddings = SentenceEncoder.from_pretrained(half).encode(SENTENCES)
-    assert difference(embeddings, by_torch(half)) < 1e-6
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8"])
+def test_vectors_of_a_rounded_table_equal_those_of_torch(folder, dtype, tmp_path):
+    rounded = small_model.save_as(folder, tmp_path / "rounded", dtype)
+
+    embeddings = SentenceEncoder.from_pretrained(rounded).encode(SENTENCES)
+
+    assert difference(embeddings, by_torch(rounded)) < 1e-6
 
 
-def test_a_table_in_8_bits_is_small_and_close_to_the_float32_one(folder, tmp_path):
-    small = small_model.save_as(folder, tmp_path / "small", "int8")
-    encoder = SentenceEncoder.from_pretrained(small)
+@pytest.fixture
+def int8_folder(folder, tmp_path):
+    """The model of `folder` with its table in 8 bits."""
+    return small_model.save_as(folder, tmp_path / "int8", "int8")
+
+
+def test_a_table_in_8_bits_gives_nearly_the_directions_of_float32(folder, int8_folder):
+    by_int8 = SentenceEncoder.from_pretrained(int8_folder).encode(SENTENCES, normalize=True)
+    by_float32 = SentenceEncoder.from_pretrained(folder).encode(SENTENCES, normalize=True)
+
+    cosines = (by_int8 * by_float32).sum(axis=1)
+    is_text = by_float32.any(axis=1)
+    assert cosines[is_text].min() > 0.999
+
+
+def test_a_table_in_8_bits_is_another_model_with_as_many_parameters(folder, int8_folder):
+    int8 = SentenceEncoder.from_pretrained(int8_folder)
     float32 = SentenceEncoder.from_pretrained(folder)
-    embeddings = encoder.encode(SENTENCES, normalize=True)
-    assert difference(embeddings, by_torch(small, normalize=True)) < 1e-6
-    cosines = (embeddings * float32.encode(SENTENCES, normalize=True)).sum(axis=1)
-    assert cosines[embeddings.any(axis=1)].min() > 0.999
-    assert encoder.fingerprint != float32.fingerprint
-    assert encoder.parameters == float32.parameters
-    # A large table would shrink to a quarter.
-    small_size = (small / "model.safetensors").stat().st_size
-    assert small_size < 0.5 * (folder / "model.safetensors").stat().st_size
+
+    assert int8.fingerprint != float32.fingerprint
+    assert int8.parameters == float32.parameters
 
 
-def test_an_embedding_does_not_depend_on_its_batch(folder, monkeypatch):
+def test_a_table_in_8_bits_takes_less_than_half_of_float32(folder, int8_folder):
+    int8_size = (int8_folder / "model.safetensors").stat().st_size
+    float32_size = (folder / "model.safetensors").stat().st_size
+
+    # A large table would shrink to a quarter; this one is small, and there are other weights.
+    assert int8_size < 0.5 * float32_size
+
+
+def test_a_sentence_alone_has_exactly_the_vector_that_it_has_in_a_batch(folder):
     encoder = SentenceEncoder.from_pretrained(folder)
-    reference = encoder.encode(SENTENCES)
-    for sentence, expected in zip(SENTENCES, reference, strict=True):
+    in_a_batch = encoder.encode(SENTENCES)
+
+    for sentence, expected in zip(SENTENCES, in_a_batch, strict=True):
         np.testing.assert_array_equal(encoder.encode(sentence), expected)
+
+
+def test_vectors_do_not_depend_on_the_size_of_batches(folder, monkeypatch):
+    encoder = SentenceEncoder.from_pretrained(folder)
+    in_large_batches = encoder.encode(SENTENCES)
+
+    # Every sentence becomes a batch.
     monkeypatch.setattr("fairseq_lxsr.encoder.numpy_network.BATCH_PIECES", 1)
-    np.testing.assert_array_equal(encoder.encode(SENTENCES), reference)
-    assert encoder.encode([]).shape == (0, 32)
+
+    np.testing.assert_array_equal(encoder.encode(SENTENCES), in_large_batches)
+
+
+def test_no_sentences_give_no_rows(folder):
+    assert SentenceEncoder.from_pretrained(folder).encode([]).shape == (0, WIDTH)
 
 
 def test_threads_give_the_same_vectors(folder, monkeypatch):
     encoder = SentenceEncoder.from_pretrained(folder)
-    reference = encoder.encode(SENTENCES * 3)
+    sentences = SENTENCES * 3
+    by_one_thread = encoder.encode(sentences)
+
+    # Small batches, so that there are enough of them for three threads.
     monkeypatch.setattr("fairseq_lxsr.encoder.numpy_network.BATCH_PIECES", 16)
     monkeypatch.setattr("fairseq_lxsr.encoder.numpy_network.BATCHES_PER_THREAD", 2)
     monkeypatch.setattr("fairseq_lxsr.encoder.numpy_network.usable_threads", lambda: 3)
-    np.testing.assert_array_equal(encoder.encode(SENTENCES * 3), reference)
+
+    np.testing.assert_array_equal(encoder.encode(sentences), by_one_thread)
 
 
-def test_other_precisions_and_the_network_come_from_the_same_weights(folder):
+def test_bfloat16_gives_nearly_the_vectors_of_float32(folder):
     encoder = SentenceEncoder.from_pretrained(folder)
-    assert (encoder.device, encoder.output_dim) == ("cpu", 32)
+
     rounded = encoder.encode(SENTENCES, dtype="bfloat16", normalize=True)
+
     assert difference(rounded, encoder.encode(SENTENCES, normalize=True)) < 0.01
-    assert encoder.model.state_dict().keys() == encoder._bag.weights.keys()
-    table = encoder.model.embed_tokens.weight.detach().numpy()
+
+
+def test_the_network_of_torch_shares_its_table_with_numpy(folder):
+    encoder = SentenceEncoder.from_pretrained(folder)
+
+    # Reading the attribute builds the network.
+    network = encoder.model
+
+    assert network.state_dict().keys() == encoder._bag.weights.keys()
+    table = network.embed_tokens.weight.detach().numpy()
     assert np.shares_memory(table, encoder._bag.weights["embed_tokens.weight"])
+
+
+def test_an_encoder_without_layers_is_on_the_cpu(folder):
+    encoder = SentenceEncoder.from_pretrained(folder)
+
+    assert encoder.device == "cpu"
+    assert encoder.output_dim == WIDTH
+
+
+def test_int8_on_a_gpu_is_refused(folder):
+    """On a machine without a GPU, the device is refused first."""
+    encoder = SentenceEncoder.from_pretrained(folder)
+
     with pytest.raises(InputError, match=r"int8.*cuda|device cuda.*cpu"):
         encoder.encode(["dog"], dtype="int8", device="cuda")
 
 
 def test_untrained_weights_equal_those_of_torch(folder):
     embeddings = SentenceEncoder.from_pretrained(folder, untrained=True).encode(SENTENCES)
+
     np.testing.assert_array_equal(embeddings, by_torch(folder, untrained=True))

@@ -23,6 +23,7 @@ from fairseq_lxsr.files.records import sealed
 
 tokenizers = pytest.importorskip("tokenizers")
 TEXTS = toy.lines(30, seed=9)
+# A long text, letters that the model does not know, an empty text, and symbols written out.
 TEXTS += ["the dog " * 150, "Ünknown ☃☃ piece", "☃", "", "a ☃ b☃☃", "the <mask> of <pad>"]
 KINDS = ["bpe", "unigram"]
 
@@ -33,16 +34,31 @@ def without_comparison(monkeypatch):
     monkeypatch.setattr("fairseq_lxsr.export.st_folder.is_missing", lambda _: True)
 
 
-def export(folder, kind="unigram", dtype="float32"):
-    """Export a model; return its encoder and the exported folder."""
-    path = write_model(folder / "model", kind, num_layers=0, gated=True)
-    encoder = SentenceEncoder.from_pretrained(path, "cpu")
-    export_sentence_transformers(encoder, folder / "st", dtype=dtype)
-    return encoder, folder / "st"
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Model folders without layers, by the kind of their SentencePiece model."""
+    folders = {}
+    for kind in KINDS:
+        path = tmp_path_factory.mktemp(kind) / "model"
+        folders[kind] = write_model(path, kind, num_layers=0, gated=True)
+    return folders
 
 
-def train(folder, output):
-    """Write what sentence-transformers writes after training.
+@pytest.fixture
+def export(models):
+    """Return a function that exports a model to the subfolder `st` of a folder."""
+
+    def export(folder, kind="unigram", dtype="float32"):
+        """Return the encoder of the model and the exported folder."""
+        encoder = SentenceEncoder.from_pretrained(models[kind], "cpu")
+        export_sentence_transformers(encoder, folder / "st", dtype=dtype)
+        return encoder, folder / "st"
+
+    return export
+
+
+def save_as_trained(folder, output):
+    """Write what sentence-transformers saves in `output` after training the model of `folder`.
 
     All rows change except that of the unknown symbol, which occurs in no text.
     """
@@ -58,7 +74,7 @@ def train(folder, output):
     small_model.drop_checksums(output)
 
 
-def by_library(folder, texts):
+def vectors_by_library(folder, texts):
     """Compute what sentence-transformers computes: the mean of the rows of a text."""
     (rows,) = load_file(folder / "model.safetensors").values()
     tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
@@ -69,183 +85,332 @@ def by_library(folder, texts):
     return means
 
 
+# -- as exported
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_export_gives_exactly_the_vectors_of_its_weights(kind, dtype, tmp_path):
+def test_an_export_gives_exactly_the_vectors_of_its_weights(export, kind, dtype, tmp_path):
     encoder, folder = export(tmp_path, kind, dtype)
     stored = load_file(folder / "model.safetensors")
     rows = stored["embeddings"].astype(np.float32)
+    # Rows of int8 have a scale each.
     if "weights" in stored:
         rows *= stored["weights"][:, None]
+    # Here a bag scales its vectors by the root of their width, in sentence-transformers it does not.
     rows /= np.float32(rows.shape[1] ** 0.5)
+    # Rows behind the vocabulary belong to pieces outside the dictionary.
     bag = Bag(encoder.size, {TABLE: rows[: encoder.size.vocab_size]})
     expected = SentenceEncoder(bag, encoder.tokenizer, encoder.config)
+
     opened = SentenceEncoder.from_pretrained(folder)
+
     np.testing.assert_array_equal(opened.encode(TEXTS), expected.encode(TEXTS))
     np.testing.assert_array_equal(opened.table, expected.table)
-    assert (opened.packed_table is not None) == (dtype == "int8")
+
+
+@pytest.mark.parametrize(("dtype", "is_packed"), [("float32", False), ("int8", True)])
+def test_only_a_table_of_int8_stays_packed(export, dtype, is_packed, tmp_path):
+    _, folder = export(tmp_path, dtype=dtype)
+
+    opened = SentenceEncoder.from_pretrained(folder)
+
+    assert (opened.packed_table is not None) == is_packed
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_export_opens_without_the_tokenizers_library(kind, tmp_path, monkeypatch):
+def test_an_export_opens_without_the_tokenizers_library(export, kind, tmp_path, monkeypatch):
     encoder, folder = export(tmp_path, kind)
     monkeypatch.setattr("fairseq_lxsr.machine.is_missing", lambda _: True)
+
     opened = SentenceEncoder.from_pretrained(folder)
+
     np.testing.assert_allclose(opened.encode(TEXTS), encoder.encode(TEXTS), atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_folder_trained_in_place_has_the_new_rows_and_its_pieces(kind, tmp_path):
-    encoder, folder = export(tmp_path, kind)
-    before = encoder.encode(TEXTS)
-    train(folder, folder)
-    expected = by_library(folder, TEXTS)
+# -- trained further by sentence-transformers, and saved in the same folder
+
+
+@pytest.fixture(params=KINDS)
+def trained_in_place(export, request, tmp_path):
+    """The encoder of an export, and the exported folder after it was trained further."""
+    encoder, folder = export(tmp_path, request.param)
+    save_as_trained(folder, folder)
+    return encoder, folder
+
+
+def test_a_folder_trained_in_place_has_the_new_rows(trained_in_place):
+    encoder, folder = trained_in_place
+    expected = vectors_by_library(folder, TEXTS)
     is_known = expected.any(axis=1)
-    trained = SentenceEncoder.from_pretrained(folder)
-    assert not isinstance(trained.tokenizer, LibraryTokenizer)
-    embeddings = trained.encode(TEXTS)
+
+    embeddings = SentenceEncoder.from_pretrained(folder).encode(TEXTS)
+
     np.testing.assert_allclose(embeddings[is_known], expected[is_known], atol=1e-5)
-    assert np.abs(embeddings - before)[is_known].max(axis=1).min() > 1e-3
-    # Pieces outside the dictionary were trained too, so they belong to it now.
+    changes = np.abs(embeddings - encoder.encode(TEXTS)).max(axis=1)
+    assert changes[is_known].min() > 1e-3
+
+
+def test_a_folder_trained_in_place_is_read_by_its_sentencepiece_model(trained_in_place):
+    _, folder = trained_in_place
+
+    assert not isinstance(SentenceEncoder.from_pretrained(folder).tokenizer, LibraryTokenizer)
+
+
+def test_training_adds_the_pieces_outside_the_dictionary_to_it(trained_in_place):
+    """Their rows were trained too."""
+    encoder, folder = trained_in_place
+
+    trained = SentenceEncoder.from_pretrained(folder)
+
     assert trained.size.vocab_size > encoder.size.vocab_size
+
+
+def test_a_folder_trained_in_place_can_be_saved_as_a_model_folder(trained_in_place, tmp_path):
+    _, folder = trained_in_place
+    trained = SentenceEncoder.from_pretrained(folder)
+
     trained.save(tmp_path / "saved")
+
     saved = SentenceEncoder.from_pretrained(tmp_path / "saved", "cpu")
-    np.testing.assert_array_equal(saved.encode(TEXTS), embeddings)
+    np.testing.assert_array_equal(saved.encode(TEXTS), trained.encode(TEXTS))
+
+
+def test_a_folder_trained_in_place_can_be_exported_again(trained_in_place, tmp_path):
+    _, folder = trained_in_place
+    trained = SentenceEncoder.from_pretrained(folder)
+
     export_sentence_transformers(trained, tmp_path / "exported")
+
     reopened = SentenceEncoder.from_pretrained(tmp_path / "exported")
-    np.testing.assert_allclose(reopened.encode(TEXTS), embeddings, atol=1e-6)
+    np.testing.assert_allclose(reopened.encode(TEXTS), trained.encode(TEXTS), atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_folder_saved_elsewhere_is_read_by_the_tokenizers_library(kind, tmp_path, monkeypatch):
-    _, folder = export(tmp_path, kind)
-    train(folder, tmp_path / "tuned")
-    tuned = SentenceEncoder.from_pretrained(tmp_path / "tuned")
+# -- trained further, and saved in another folder, which lacks the pieces of the export
+
+
+@pytest.fixture(params=KINDS)
+def trained_elsewhere(export, request, tmp_path):
+    """An exported folder, and one in which sentence-transformers saved it after training."""
+    _, folder = export(tmp_path, request.param)
+    save_as_trained(folder, tmp_path / "tuned")
+    return folder, tmp_path / "tuned"
+
+
+def test_a_folder_saved_elsewhere_is_read_by_the_tokenizers_library(trained_elsewhere):
+    _, tuned_folder = trained_elsewhere
+
+    tuned = SentenceEncoder.from_pretrained(tuned_folder)
+
     assert isinstance(tuned.tokenizer, LibraryTokenizer)
-    expected = by_library(tmp_path / "tuned", TEXTS)
+    expected = vectors_by_library(tuned_folder, TEXTS)
     np.testing.assert_allclose(tuned.encode(TEXTS), expected, atol=1e-5)
-    message = rf"{tmp_path}/tuned: .*SentencePiece.*\blxsr\b"
-    with pytest.raises(InputError, match=message):
-        tuned.save(tmp_path / "saved")
-    assert not (tmp_path / "saved").exists()
-    with pytest.raises(InputError, match=message):
-        export_sentence_transformers(tuned, tmp_path / "exported")
-    assert not (tmp_path / "exported").exists()
 
-    shutil.copytree(folder / PIECES_FOLDER, tmp_path / "tuned" / PIECES_FOLDER)
-    tuned = SentenceEncoder.from_pretrained(tmp_path / "tuned")
-    tuned.save(tmp_path / "saved")
-    saved = SentenceEncoder.from_pretrained(tmp_path / "saved", "cpu")
-    is_known = expected.any(axis=1)
-    np.testing.assert_allclose(saved.encode(TEXTS)[is_known], expected[is_known], atol=1e-5)
 
-    shutil.rmtree(tmp_path / "tuned" / PIECES_FOLDER)
+def test_a_folder_saved_elsewhere_is_refused_without_the_tokenizers_library(
+    trained_elsewhere, monkeypatch
+):
+    _, tuned_folder = trained_elsewhere
     monkeypatch.setattr("fairseq_lxsr.machine.is_missing", lambda _: True)
-    with pytest.raises(InputError, match=rf"{tmp_path}/tuned.*needs tokenizers.*pip install"):
-        SentenceEncoder.from_pretrained(tmp_path / "tuned")
+
+    with pytest.raises(InputError, match=rf"{tuned_folder}.*needs tokenizers.*pip install"):
+        SentenceEncoder.from_pretrained(tuned_folder)
+
+
+@pytest.mark.parametrize(
+    "write", [SentenceEncoder.save, export_sentence_transformers], ids=["save", "export"]
+)
+def test_a_folder_saved_elsewhere_is_not_written_without_its_sentencepiece_model(
+    trained_elsewhere, tmp_path, write
+):
+    """The message says which folder to copy into it."""
+    _, tuned_folder = trained_elsewhere
+    tuned = SentenceEncoder.from_pretrained(tuned_folder)
+
+    with pytest.raises(InputError, match=rf"{tuned_folder}: .*SentencePiece.*\blxsr\b"):
+        write(tuned, tmp_path / "output")
+
+    assert not (tmp_path / "output").exists()
+
+
+def test_a_folder_saved_elsewhere_can_be_saved_with_a_copy_of_the_pieces(
+    trained_elsewhere, tmp_path
+):
+    folder, tuned_folder = trained_elsewhere
+    expected = vectors_by_library(tuned_folder, TEXTS)
+    is_known = expected.any(axis=1)
+    shutil.copytree(folder / PIECES_FOLDER, tuned_folder / PIECES_FOLDER)
+
+    SentenceEncoder.from_pretrained(tuned_folder).save(tmp_path / "saved")
+
+    saved = SentenceEncoder.from_pretrained(tmp_path / "saved", "cpu").encode(TEXTS)
+    np.testing.assert_allclose(saved[is_known], expected[is_known], atol=1e-5)
+
+
+# -- changed and damaged
+
+
+def append_replacement(description, kind):
+    """Let the normalizer read dog as cat."""
+    step = {"type": "Replace", "pattern": {"String": "dog"}, "content": "cat"}
+    description["normalizer"]["normalizers"].append(step)
+
+
+def change_division(description, kind):
+    """Let the model divide words into other pieces."""
+    if kind == "bpe":
+        description["model"]["merges"].reverse()
+    else:
+        vocabulary = description["model"]["vocab"]
+        piece, log_probability = vocabulary[9]
+        vocabulary[9] = [piece, log_probability + 9]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("change", ["vocabulary", "normalizer"])
-def test_a_changed_tokenizer_is_not_read_by_the_pieces_of_the_export(kind, change, tmp_path):
+@pytest.mark.parametrize("change", [append_replacement, change_division])
+def test_a_changed_tokenizer_is_not_read_by_the_pieces_of_the_export(
+    export, kind, change, tmp_path
+):
     _, folder = export(tmp_path, kind)
     path = folder / "tokenizer.json"
     description = json.loads(path.read_text(encoding="utf-8"))
-    if change == "normalizer":
-        step = {"type": "Replace", "pattern": {"String": "dog"}, "content": "cat"}
-        description["normalizer"]["normalizers"].append(step)
-    elif kind == "bpe":
-        description["model"]["merges"].reverse()
-    else:
-        description["model"]["vocab"][9][1] += 9
+    change(description, kind)
     path.write_text(json.dumps(description), encoding="utf-8")
     small_model.drop_checksums(folder)
+
     opened = SentenceEncoder.from_pretrained(folder)
+
     assert isinstance(opened.tokenizer, LibraryTokenizer)
-    np.testing.assert_allclose(opened.encode(TEXTS), by_library(folder, TEXTS), atol=1e-5)
+    np.testing.assert_allclose(opened.encode(TEXTS), vectors_by_library(folder, TEXTS), atol=1e-5)
 
 
-def test_damaged_pieces_of_a_folder_trained_in_place_are_named(tmp_path):
+@pytest.fixture
+def trained_folder(export, tmp_path):
+    """A folder that was trained further in place, so that modules.json has no checksums."""
     _, folder = export(tmp_path)
-    train(folder, folder)
-    for name in TEXT_FILES:
-        path = folder / PIECES_FOLDER / name
-        content = path.read_bytes()
-        damaged = bytearray(content)
-        damaged[len(damaged) // 2] ^= 1
-        path.write_bytes(damaged)
-        with pytest.raises(InputError, match=f"{path}: .*checksum"):
-            SentenceEncoder.from_pretrained(folder)
-        path.unlink()
-        with pytest.raises(InputError, match=f"{path}: no such file"):
-            SentenceEncoder.from_pretrained(folder)
-        path.write_bytes(content)
-    assert SentenceEncoder.from_pretrained(folder).encode("a dog").any()
+    save_as_trained(folder, folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", TEXT_FILES)
+def test_pieces_with_a_changed_bit_are_named(trained_folder, name):
+    path = trained_folder / PIECES_FOLDER / name
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+    with pytest.raises(InputError, match=f"{path}: .*checksum"):
+        SentenceEncoder.from_pretrained(trained_folder)
+
+
+@pytest.mark.parametrize("name", TEXT_FILES)
+def test_missing_pieces_are_named(trained_folder, name):
+    path = trained_folder / PIECES_FOLDER / name
+    path.unlink()
+
+    with pytest.raises(InputError, match=f"{path}: no such file"):
+        SentenceEncoder.from_pretrained(trained_folder)
 
 
 @pytest.mark.parametrize(
     "edit",
     [
-        {"encoder": {}},
-        {"encoder": {"vocab_size": 9}},
-        {"encoder": {"vocab_size": 10**9, "padding_idx": 1, "embed_dim": 32, "num_heads": 1}},
-        {"architecture": "laser"},
-        {"unknown_row": 10**9},
-        {"unknown_row": -(10**9)},
-        {"unknown_row": "3"},
-        {"unknown_row": None},
-        {"text": {"lowercase": 1}},
-        {"text": {"__class__": "x"}},
-        {"text": None},
-        {"files": {"../../dict.txt": "0"}},
-        {"files": []},
+        pytest.param({"encoder": {}}, id="no sizes"),
+        pytest.param({"encoder": {"vocab_size": 9}}, id="other vocabulary"),
+        pytest.param(
+            {"encoder": {"vocab_size": 10**9, "padding_idx": 1, "embed_dim": 32, "num_heads": 1}},
+            id="huge vocabulary",
+        ),
+        pytest.param({"architecture": "laser"}, id="other network"),
+        pytest.param({"unknown_row": 10**9}, id="row behind the end"),
+        pytest.param({"unknown_row": -(10**9)}, id="row before the beginning"),
+        pytest.param({"unknown_row": "3"}, id="row is text"),
+        pytest.param({"unknown_row": None}, id="no row"),
+        pytest.param({"text": {"lowercase": 1}}, id="number for a truth value"),
+        pytest.param({"text": {"__class__": "x"}}, id="unknown text option"),
+        pytest.param({"text": None}, id="no text options"),
+        pytest.param({"files": {"../../dict.txt": "0"}}, id="file outside the folder"),
+        pytest.param({"files": []}, id="list of files"),
     ],
 )
-def test_a_hostile_description_of_the_pieces_is_refused(edit, tmp_path):
-    _, folder = export(tmp_path)
-    train(folder, folder)
-    path = folder / PIECES_FOLDER / "config.json"
+def test_a_hostile_description_of_the_pieces_is_refused(edit, trained_folder):
+    path = trained_folder / PIECES_FOLDER / "config.json"
     description = json.loads(path.read_text(encoding="utf-8")) | edit
+    # With a valid checksum.
     del description["crc32"]
     path.write_text(json.dumps(sealed(description)), encoding="utf-8")
-    with pytest.raises(InputError, match=re.escape(str(folder))):
-        SentenceEncoder.from_pretrained(folder)
+
+    with pytest.raises(InputError, match=re.escape(str(trained_folder))):
+        SentenceEncoder.from_pretrained(trained_folder)
+
+
+def test_a_deeply_nested_description_of_the_pieces_is_refused(trained_folder):
+    path = trained_folder / PIECES_FOLDER / "config.json"
     path.write_text("[" * 10**5, encoding="utf-8")
+
     with pytest.raises(InputError, match=f"{path}: not the config"):
-        SentenceEncoder.from_pretrained(folder)
+        SentenceEncoder.from_pretrained(trained_folder)
 
 
 @pytest.mark.parametrize("name", ["../secret", "/etc/hostname", "lxsr/../../secret"])
-def test_checksums_cannot_name_files_outside_the_folder(name, tmp_path):
+def test_checksums_cannot_name_files_outside_the_folder(export, name, tmp_path):
     _, folder = export(tmp_path)
     (tmp_path / "secret").write_text("secret")
     path = folder / "modules.json"
     modules = json.loads(path.read_text(encoding="utf-8"))
     modules[0]["files"][name] = "0" * 64
+    # With a valid checksum of the file itself.
     del modules[0][st_checksums.SEAL]
     modules[0][st_checksums.SEAL] = st_checksums._checksum(modules)
     path.write_text(json.dumps(modules), encoding="utf-8")
+
     with pytest.raises(InputError, match=f"{path}: .*{re.escape(repr(name))}"):
         SentenceEncoder.from_pretrained(folder)
 
 
-@pytest.mark.parametrize("damage", ["not JSON", "charsmap", "other symbols", "gap"])
-def test_a_damaged_tokenizer_ends_in_one_message(damage, tmp_path, capfd):
-    _, folder = export(tmp_path)
+def add_invalid_character_map(description):
+    step = {"type": "Precompiled", "precompiled_charsmap": "////"}
+    description["normalizer"]["normalizers"].append(step)
+
+
+def rename_a_symbol(description):
+    description["model"]["vocab"][1][0] = "[PAD]"
+
+
+def remove_the_last_piece(description):
+    """The table has a row for it."""
+    description["model"]["vocab"].pop()
+
+
+def write_changed_tokenizer(folder, content: str) -> None:
+    """Replace the tokenizer of an export, which nothing but the library can read any more."""
     shutil.rmtree(folder / PIECES_FOLDER)
-    path = folder / "tokenizer.json"
-    content = path.read_text(encoding="utf-8")
-    description = json.loads(content)
-    if damage == "charsmap":
-        step = {"type": "Precompiled", "precompiled_charsmap": "////"}
-        description["normalizer"]["normalizers"].append(step)
-    elif damage == "other symbols":
-        description["model"]["vocab"][1][0] = "[PAD]"
-    elif damage == "gap":
-        description["model"]["vocab"].pop()
-    content = json.dumps(description) if damage != "not JSON" else content[:-9]
-    path.write_text(content, encoding="utf-8")
+    (folder / "tokenizer.json").write_text(content, encoding="utf-8")
     small_model.drop_checksums(folder)
+
+
+@pytest.mark.parametrize(
+    "damage", [add_invalid_character_map, rename_a_symbol, remove_the_last_piece]
+)
+def test_an_invalid_tokenizer_is_refused_in_one_message(export, damage, tmp_path, capfd):
+    """The library would print a panic of its own to standard error."""
+    _, folder = export(tmp_path)
+    description = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    damage(description)
+    write_changed_tokenizer(folder, json.dumps(description))
+
     with pytest.raises(InputError, match=re.escape(str(folder))):
         SentenceEncoder.from_pretrained(folder)
+
+    assert not capfd.readouterr().err
+
+
+def test_a_cut_tokenizer_is_refused_in_one_message(export, tmp_path, capfd):
+    _, folder = export(tmp_path)
+    content = (folder / "tokenizer.json").read_text(encoding="utf-8")
+    write_changed_tokenizer(folder, content[:-9])
+
+    with pytest.raises(InputError, match=re.escape(str(folder))):
+        SentenceEncoder.from_pretrained(folder)
+
     assert not capfd.readouterr().err

@@ -13,47 +13,89 @@ from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.clients.shared import unit_vectors
 
 LIMIT = 24
+# 140 words, so at least as many word pieces.
 LONG = "the dog sees two cats " * 20 + "un chien " * 20
 
 
-def model(folder, **sizes):
+def write_limited_model(folder, **sizes):
+    """Write a model folder with random weights whose `max_positions` is LIMIT."""
     return random_model.write_model(folder, max_positions=LIMIT, **sizes)
+
+
+def unit(vector):
+    return vector / np.linalg.norm(vector)
 
 
 @pytest.fixture(scope="module", params=[0, 2], ids=lambda order: f"order{order}")
 def bag(request, tmp_path_factory):
+    """A model folder without layers, without and with order coefficients."""
     folder = tmp_path_factory.mktemp("bag") / "m"
-    return model(folder, gated=True, num_layers=0, order_coefficients=request.param)
+    return write_limited_model(folder, gated=True, num_layers=0, order_coefficients=request.param)
+
+
+@pytest.fixture(scope="module")
+def mean_encoder(tmp_path_factory):
+    """An encoder without layers and order coefficients: the mean of the rows of a text."""
+    folder = tmp_path_factory.mktemp("mean") / "m"
+    return SentenceEncoder.from_pretrained(write_limited_model(folder, gated=True, num_layers=0))
 
 
 @pytest.fixture(scope="module")
 def transformer(tmp_path_factory):
-    return model(tmp_path_factory.mktemp("layers") / "m", num_layers=1)
+    """A model folder with a layer."""
+    return write_limited_model(tmp_path_factory.mktemp("layers") / "m", num_layers=1)
 
 
-def test_a_model_without_layers_reads_the_whole_text(bag):
+# -- models without layers
+
+
+def test_the_vector_of_a_long_text_is_the_mean_over_all_its_pieces(mean_encoder):
+    ids, lengths = mean_encoder.split([LONG])
+    assert lengths[0] > LIMIT
+
+    embedding = mean_encoder.encode(LONG)
+
+    # A bag scales the mean by the root of its width.
+    expected = mean_encoder.table[ids].mean(axis=0) * np.sqrt(mean_encoder.size.embed_dim)
+    np.testing.assert_allclose(embedding, expected, atol=1e-5)
+
+
+def test_no_text_is_too_long_for_a_model_without_layers(bag):
     encoder = SentenceEncoder.from_pretrained(bag)
-    assert encoder.max_seq_length is None
-    ids, lengths = encoder.split([LONG])
-    assert lengths[0] > 3 * LIMIT
     counts = Counter()
-    whole = encoder.encode(LONG, counts=counts)
+
+    encoder.encode(LONG, counts=counts)
+
+    assert encoder.max_seq_length is None
     assert counts["long"] == 0
-    if not encoder.size.order_coefficients:
-        expected = encoder.table[ids].mean(axis=0) * np.sqrt(encoder.size.embed_dim)
-        np.testing.assert_allclose(whole, expected, atol=1e-5)
-    for on_long in ("cut", "split-mean", "error"):
-        np.testing.assert_array_equal(encoder.encode(LONG, on_long=on_long), whole)
-    network = SentenceEncoder(encoder.model, encoder.tokenizer, encoder.config, "cpu")
-    np.testing.assert_allclose(network.encode(LONG), whole, atol=1e-5)
-    unit = whole / np.linalg.norm(whole)
-    np.testing.assert_allclose(unit_vectors(str(bag), [LONG])[0], unit, atol=1e-6)
+
+
+@pytest.mark.parametrize("on_long", ["cut", "split-mean", "error"])
+def test_on_long_changes_nothing_for_a_model_without_layers(bag, on_long):
+    encoder = SentenceEncoder.from_pretrained(bag)
+
+    embedding = encoder.encode(LONG, on_long=on_long)
+
+    np.testing.assert_array_equal(embedding, encoder.encode(LONG))
+
+
+def test_the_network_of_torch_and_the_clients_read_the_whole_text_too(bag):
+    encoder = SentenceEncoder.from_pretrained(bag)
+    whole = encoder.encode(LONG)
+
+    by_torch = SentenceEncoder(encoder.model, encoder.tokenizer, encoder.config, "cpu").encode(LONG)
+    [by_client] = unit_vectors(str(bag), [LONG])
+
+    np.testing.assert_allclose(by_torch, whole, atol=1e-5)
+    np.testing.assert_allclose(by_client, unit(whole), atol=1e-6)
 
 
 def test_max_seq_length_limits_the_text_and_changes_the_fingerprint(bag):
     encoder = SentenceEncoder.from_pretrained(bag)
     whole = encoder.encode(LONG)
+
     encoder.max_seq_length = LIMIT
+
     assert encoder.fingerprint.endswith(f"-max{LIMIT}")
     assert not np.allclose(encoder.encode(LONG), whole)
 
@@ -61,51 +103,84 @@ def test_max_seq_length_limits_the_text_and_changes_the_fingerprint(bag):
 def test_reading_in_blocks_gives_the_same_vectors(bag, monkeypatch):
     encoder = SentenceEncoder.from_pretrained(bag)
     texts = [LONG, "the dog", LONG[:200], LONG]
-    expected = encoder.encode(texts)
+    in_one_block = encoder.encode(texts)
+
+    # The long texts are divided into several blocks.
     monkeypatch.setattr("fairseq_lxsr.encoder.numpy_network.BLOCK_PIECES", 16)
-    np.testing.assert_allclose(encoder.encode(texts), expected, atol=1e-5)
+
+    np.testing.assert_allclose(encoder.encode(texts), in_one_block, atol=1e-5)
 
 
 def test_a_very_long_text_takes_less_memory_than_all_its_rows(tmp_path):
-    folder = model(tmp_path / "m", gated=True, num_layers=0, embed_dim=64, num_heads=1)
+    width = 64
+    folder = write_limited_model(
+        tmp_path / "m", gated=True, num_layers=0, embed_dim=width, num_heads=1
+    )
     encoder = SentenceEncoder.from_pretrained(folder)
     text = "the dog sees " * 30_000
-    pieces = int(encoder.tokenizer.encode_known([text])[1][0])
+    _, lengths = encoder.tokenizer.encode_known([text])
+    # Buffers that are kept are made by the first call.
     encoder.encode(text)
+
     tracemalloc.start()
     encoder.encode(text)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    # All rows at once would need 64 floats for each piece.
-    assert peak < pieces * 64 * 4
+
+    bytes_of_all_rows = int(lengths[0]) * width * np.dtype(np.float32).itemsize
+    assert peak < bytes_of_all_rows
 
 
-def test_a_model_with_layers_warns_and_counts_truncated_texts(transformer, tmp_path, caplog):
+# -- models with layers
+
+
+def test_a_model_with_layers_warns_that_texts_were_truncated(transformer, caplog):
     encoder = SentenceEncoder.from_pretrained(transformer, "cpu")
-    with caplog.at_level(logging.WARNING):
-        cut = encoder.encode([LONG, "the dog"])
-        assert f"1 of 2 texts were truncated to {LIMIT} word pieces" in caplog.text
-        caplog.clear()
-        encoder.encode(["the dog"])
-        encoder.encode([LONG], on_long="split-mean")
-        encoder.encode([LONG], counts=Counter())
-        assert not caplog.text
-    np.testing.assert_allclose(unit_vectors(str(transformer), [LONG])[0], unit(cut[0]), atol=1e-5)
 
+    with caplog.at_level(logging.WARNING):
+        encoder.encode([LONG, "the dog"])
+
+    assert f"1 of 2 texts were truncated to {LIMIT} word pieces" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        pytest.param("the dog", {}, id="short text"),
+        pytest.param(LONG, {"on_long": "split-mean"}, id="read in parts"),
+        pytest.param(LONG, {"counts": Counter()}, id="counted by the caller"),
+    ],
+)
+def test_a_model_with_layers_does_not_warn_without_need(transformer, caplog, text, options):
+    encoder = SentenceEncoder.from_pretrained(transformer, "cpu")
+
+    with caplog.at_level(logging.WARNING):
+        encoder.encode([text], **options)
+
+    assert not caplog.text
+
+
+def test_the_clients_cut_long_texts(transformer):
+    encoder = SentenceEncoder.from_pretrained(transformer, "cpu")
+
+    [by_client] = unit_vectors(str(transformer), [LONG])
+
+    np.testing.assert_allclose(by_client, unit(encoder.encode(LONG)), atol=1e-5)
+
+
+def test_commands_count_truncated_texts(transformer, tmp_path):
     text = tmp_path / "text"
     text.write_text(f"{LONG}\nthe dog\n{LONG} a\n", encoding="utf-8")
     index = tmp_path / "index"
     device = ("--device", "cpu")
-    done = lxsr_here(
-        "index", "--model", transformer, "--input", text, "--output", index, "--plain", *device
-    )
-    assert "truncated: 2" in done.stderr
-    done = lxsr_here("search", "--index", index, LONG, *device)
-    assert "truncated: 1" in done.stderr
-    pairs = tmp_path / "pairs.tsv"
-    mining = ("--source", text, "--target", text, "--output", pairs, "--k", 1)
-    assert "truncated: 2" in lxsr_here("mine", "--model", transformer, *mining, *device).stderr
+    model = ("--model", transformer, *device)
 
+    indexing = lxsr_here("index", *model, "--input", text, "--output", index, "--plain")
+    search = lxsr_here("search", "--index", index, LONG, *device)
+    files = ("--source", text, "--target", text, "--output", tmp_path / "pairs.tsv")
+    mining = lxsr_here("mine", *model, *files, "--k", 1)
 
-def unit(vector):
-    return vector / np.linalg.norm(vector)
+    # Two of the three lines are long, and so is the query.
+    assert "truncated: 2" in indexing.stderr
+    assert "truncated: 1" in search.stderr
+    assert "truncated: 2" in mining.stderr

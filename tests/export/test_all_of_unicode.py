@@ -30,15 +30,18 @@ CONTEXTS = (
     "\u0436\u0431{}\u0432\u0433",
     "\u05d0{}\u05d1",
 )
+# Pairs of a traditional Chinese letter and the simplified one that is read in its place.
 READ_AS = "\u6f22\u6c49\u8a9e\u8bed"
 
 
-def assigned(step: int) -> list[str]:
-    """Return every n-th character that Unicode assigns."""
-    letters = map(chr, range(1, sys.maxunicode + 1))
-    return [letter for letter in letters if unicodedata.category(letter) not in ("Cn", "Co", "Cs")][
-        ::step
-    ]
+# Unassigned characters, private ones and surrogates.
+WITHOUT_MEANING = ("Cn", "Co", "Cs")
+
+
+def assigned_characters() -> list[str]:
+    """Return every character that Unicode assigns, except NUL."""
+    characters = map(chr, range(1, sys.maxunicode + 1))
+    return [char for char in characters if unicodedata.category(char) not in WITHOUT_MEANING]
 
 
 def letters_tokenizer(packaged, letters: list[str], folder: Path) -> Tokenizer:
@@ -58,16 +61,21 @@ def letters_tokenizer(packaged, letters: list[str], folder: Path) -> Tokenizer:
 
 @pytest.mark.parametrize(
     "step",
+    # 499 is a prime number, so that the characters are of all blocks.
     [pytest.param(499, id="some"), pytest.param(1, id="all", marks=pytest.mark.slow)],
 )
 @pytest.mark.parametrize("javascript", [False, True], ids=["tokenizers", "onnx"])
-def test_every_character_has_the_same_pieces(packaged, tmp_path, javascript, step):
-    letters = assigned(step)
+def test_every_character_has_the_same_pieces_in_the_exported_tokenizer(
+    packaged, tmp_path, javascript, step
+):
+    """`javascript`: as in folders of ONNX, whose tokenizer transformers.js can read, too."""
+    letters = assigned_characters()[::step]
     tokenizer = letters_tokenizer(packaged, letters, tmp_path)
     content = tokenizer_json(
         tokenizer, tokenizer.symbols, empty_unknown=False, javascript=javascript
     )
     library = tokenizers.Tokenizer.from_str(json.dumps(content))
+
     differences = []
     for context in CONTEXTS:
         texts = [context.format(letter) for letter in letters]
@@ -75,4 +83,5 @@ def test_every_character_has_the_same_pieces(packaged, tmp_path, javascript, ste
         for letter, encoding, ids in zip(letters, encodings, tokenizer.encode(texts), strict=True):
             if not np.array_equal(encoding.ids, ids):
                 differences.append((context, f"U+{ord(letter):04X}"))
+
     assert differences == []

@@ -12,6 +12,7 @@ from random_model import write_model
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.export import export_sentence_transformers
 
+# Known words, a letter that the model does not know, one letter, and repeated words.
 TEXTS = ["the red dog sees a cat", "One Dog ☃ eats", "a", "the dog " * 8]
 
 
@@ -26,38 +27,38 @@ def folder_and_vectors(tmp_path_factory):
     return str(work / "st"), encoder.encode(TEXTS, normalize=True)
 
 
-def by_langchain(folder):
+def embed_by_langchain(folder):
     from langchain_huggingface import HuggingFaceEmbeddings
 
     return HuggingFaceEmbeddings(model_name=folder).embed_documents(TEXTS)
 
 
-def by_embetter(folder):
+def embed_by_embetter(folder):
     from embetter.text import SentenceEncoder as Embetter
 
     return Embetter(folder).transform(TEXTS)
 
 
-def by_setfit(folder):
+def embed_by_setfit(folder):
     from setfit import SetFitModel
 
     return SetFitModel.from_pretrained(folder).model_body.encode(TEXTS)
 
 
-def by_bertopic(folder):
+def embed_by_bertopic(folder):
     from bertopic.backend._utils import select_backend
 
     return select_backend(folder).embed(TEXTS)
 
 
-def by_keybert(folder):
+def embed_by_keybert(folder):
     from keybert.backend import SentenceTransformerBackend
     from sentence_transformers import SentenceTransformer
 
     return SentenceTransformerBackend(SentenceTransformer(folder)).embed(TEXTS)
 
 
-def by_txtai(folder):
+def embed_by_txtai(folder):
     from txtai import Embeddings
 
     embeddings = Embeddings(path=folder)
@@ -65,23 +66,32 @@ def by_txtai(folder):
     return [embeddings.transform(text) for text in TEXTS]
 
 
+# By the module whose import decides whether the tool is installed.
 CLIENTS = {
-    "langchain_huggingface": by_langchain,
-    "embetter": by_embetter,
-    "setfit": by_setfit,
-    "bertopic": by_bertopic,
-    "keybert": by_keybert,
-    "txtai": by_txtai,
+    "langchain_huggingface": embed_by_langchain,
+    "embetter": embed_by_embetter,
+    "setfit": embed_by_setfit,
+    "bertopic": embed_by_bertopic,
+    "keybert": embed_by_keybert,
+    "txtai": embed_by_txtai,
 }
 
 
-@pytest.mark.parametrize("client", CLIENTS)
-def test_a_tool_gives_the_vectors_of_this_package(client, folder_and_vectors, monkeypatch):
-    pytest.importorskip(client, exc_type=ImportError)
-    folder, expected = folder_and_vectors
+@pytest.fixture
+def without_this_package(folder_and_vectors, monkeypatch):
+    """Make every import of this package fail, after the fixture that needs it."""
     for name in list(sys.modules):
         if name.startswith("fairseq_lxsr"):
             monkeypatch.delitem(sys.modules, name)
-    # The package cannot be imported.
     monkeypatch.setitem(sys.modules, "fairseq_lxsr", None)
-    np.testing.assert_allclose(np.array(CLIENTS[client](folder)), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.usefixtures("without_this_package")
+def test_a_tool_gives_the_vectors_of_this_package_without_it(client, folder_and_vectors):
+    pytest.importorskip(client, exc_type=ImportError)
+    folder, expected = folder_and_vectors
+
+    embeddings = CLIENTS[client](folder)
+
+    np.testing.assert_allclose(np.array(embeddings), expected, atol=1e-5)

@@ -15,6 +15,7 @@ PAIRS = toy.sentences(50, seed=4)
 
 @pytest.fixture(scope="module")
 def task():
+    """A task of mteb: find the English translations of the French sentences of PAIRS."""
     mteb = pytest.importorskip("mteb")
     datasets = pytest.importorskip("datasets")
     from mteb.abstasks.task_metadata import TaskMetadata
@@ -44,47 +45,80 @@ def task():
 
 
 @pytest.mark.slow
+def test_the_encoder_is_one_of_mteb_with_the_fingerprint_as_its_revision(toy_model):
+    models = pytest.importorskip("mteb.models")
+
+    model = MtebEncoder.from_pretrained(toy_model, device="cpu")
+
+    assert isinstance(model, models.EncoderProtocol)
+    assert model.mteb_model_meta.revision == model.encoder.fingerprint
+
+
+@pytest.mark.slow
 def test_the_score_of_mteb_is_the_share_of_nearest_translations(task, toy_model):
     import mteb
-    from mteb.models import EncoderProtocol
+
+    encoder = SentenceEncoder.from_pretrained(toy_model)
+    english = encoder.encode([english for english, _ in PAIRS], normalize=True)
+    french = encoder.encode([french for _, french in PAIRS], normalize=True)
+    _, nearest = nearest_neighbours(french, english, 1)
+    is_translation = nearest[:, 0] == np.arange(len(PAIRS))
 
     model = MtebEncoder.from_pretrained(toy_model, device="cpu")
-    assert isinstance(model, EncoderProtocol)
-    assert model.mteb_model_meta.revision == model.encoder.fingerprint
     result = mteb.evaluate(model, task, cache=None, show_progress_bar=False)
-    score = result.task_results[0].scores["test"][0]["accuracy"]
-    encoder = SentenceEncoder.from_pretrained(toy_model)
-    english = encoder.encode([pair[0] for pair in PAIRS], normalize=True)
-    french = encoder.encode([pair[1] for pair in PAIRS], normalize=True)
-    _, nearest = nearest_neighbours(french, english, 1)
-    assert score == pytest.approx((nearest[:, 0] == np.arange(50)).mean())
+
+    [scores] = result.task_results[0].scores["test"]
+    assert scores["accuracy"] == pytest.approx(is_translation.mean())
+
+
+@pytest.fixture
+def registered_name(toy_model, monkeypatch):
+    """The name of the toy model, which is registered as a model of mteb."""
+    implementations = pytest.importorskip("mteb.models.model_implementations")
+    meta = MtebEncoder.from_pretrained(toy_model, device="cpu").mteb_model_meta
+    monkeypatch.setitem(implementations.MODEL_REGISTRY, meta.name, meta)
+    return meta.name
 
 
 @pytest.mark.slow
-def test_results_of_a_registered_model_are_cached_by_mteb(task, toy_model, tmp_path, monkeypatch):
+def test_mteb_opens_a_registered_model_by_its_name(registered_name, toy_model):
+    import mteb
+
+    model = mteb.get_model(registered_name, device="cpu")
+
+    assert model.name == registered_name == f"fairseq-lxsr/{toy_model.name}"
+    assert {"eng-Latn", "fra-Latn"} <= set(model.mteb_model_meta.languages)
+
+
+@pytest.mark.slow
+def test_results_of_a_registered_model_are_cached_by_mteb(task, registered_name, tmp_path):
     import mteb
     from mteb.cache import ResultCache
-    from mteb.models.model_implementations import MODEL_REGISTRY
 
-    meta = MtebEncoder.from_pretrained(toy_model, device="cpu").mteb_model_meta
-    monkeypatch.setitem(MODEL_REGISTRY, meta.name, meta)
-    model = mteb.get_model(meta.name, device="cpu")
-    assert model.name == meta.name == f"fairseq-lxsr/{toy_model.name}"
-    assert {"eng-Latn", "fra-Latn"} <= set(meta.languages)
+    model = mteb.get_model(registered_name, device="cpu")
     cache = ResultCache(tmp_path)
+
     result = mteb.evaluate(model, task, cache=cache, show_progress_bar=False).task_results[0]
-    folder = tmp_path / "results" / meta.name.replace("/", "__") / meta.revision
-    files = {path.name for path in folder.iterdir()}
-    assert {"ToyBitext.json", "model_meta.json"} <= files
-    assert json.loads((folder / "model_meta.json").read_text())["name"] == meta.name
-    [loaded] = cache.load_results([meta.name], ["ToyBitext"], validate_and_filter=False)
-    assert loaded.task_results[0].get_score() == pytest.approx(result.get_score())
+
+    revision = model.mteb_model_meta.revision
+    folder = tmp_path / "results" / registered_name.replace("/", "__") / revision
+    assert (folder / "ToyBitext.json").is_file()
+    assert json.loads((folder / "model_meta.json").read_text())["name"] == registered_name
+    [cached] = cache.load_results([registered_name], ["ToyBitext"], validate_and_filter=False)
+    assert cached.task_results[0].get_score() == pytest.approx(result.get_score())
+
+
+# Their cosines are those of the triangle with sides 3, 4 and 5.
+FIRST = np.array([[3.0, 4.0], [0.0, 0.0]])
+SECOND = np.array([[4.0, 3.0], [1.0, 0.0]])
 
 
 @pytest.mark.slow
-def test_the_similarity_for_mteb_is_the_cosine(toy_model):
+def test_the_similarity_for_mteb_is_the_cosine_and_zero_for_a_vector_of_zeros(toy_model):
     model = MtebEncoder.from_pretrained(toy_model, device="cpu")
-    first = np.array([[3.0, 4.0], [0.0, 0.0]])
-    second = np.array([[4.0, 3.0], [1.0, 0.0]])
-    np.testing.assert_allclose(model.similarity(first, second), [[0.96, 0.6], [0, 0]], atol=1e-6)
-    np.testing.assert_allclose(model.similarity_pairwise(first, second), [0.96, 0], atol=1e-6)
+
+    matrix = model.similarity(FIRST, SECOND)
+    pairs = model.similarity_pairwise(FIRST, SECOND)
+
+    np.testing.assert_allclose(matrix, [[(3 * 4 + 4 * 3) / 25, 3 / 5], [0, 0]], atol=1e-6)
+    np.testing.assert_allclose(pairs, [(3 * 4 + 4 * 3) / 25, 0], atol=1e-6)
