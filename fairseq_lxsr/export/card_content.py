@@ -121,6 +121,13 @@ def _parse_source(row: Any, place: str) -> TextSource:
         raise InputError(f"{place}: {error}") from None
 
 
+def _rounded(score: Score) -> Score:
+    """Return a score with the decimals that are stored, so that a later card shows the same."""
+    return replace(
+        score, values={name: round(value, DECIMALS) for name, value in score.values.items()}
+    )
+
+
 @dataclass(frozen=True)
 class CardContent:
     """The content of scores.json.
@@ -156,7 +163,8 @@ class CardContent:
                     f"{score.protocol} {score.task}: computed with model {model}; expected the "
                     f"model {encoder.fingerprint}: evaluate this model"
                 )
-        given = cls(encoder.fingerprint, tuple(latest(scores).values()), sources)
+        rounded = tuple(_rounded(score) for score in latest(scores).values())
+        given = cls(encoder.fingerprint, rounded, sources)
         if encoder.folder is None or not (encoder.folder / SCORES_FILE).is_file():
             return given
         stored = cls.read(encoder.folder)
@@ -198,8 +206,7 @@ class CardContent:
         """Write scores.json into a model folder."""
         scores = []
         for score in self.scores:
-            values = {name: round(value, DECIMALS) for name, value in score.values.items()}
-            record = replace(score, values=values, outcomes={}, curve={}).as_dict()
+            record = replace(score, outcomes={}, curve={}).as_dict()
             # The signature repeats the settings.
             del record["signature"]
             scores.append(record)

@@ -306,6 +306,19 @@ def test_a_new_card_has_the_sources_and_scores_of_the_one_before(bag, tmp_path):
     assert stored.sources == TextSources.read(tmp_path / "s.json")
 
 
+def test_a_card_from_a_score_file_and_one_from_scores_json_show_the_same_figures(bag, tmp_path):
+    score = score_of(fingerprint_of(bag))
+    # With the four decimals of scores.json this is 87.75; one decimal of 87.74996 is 87.7.
+    append_scores(tmp_path / "scores.jsonl", [replace(score, values={"P@1": 87.74996})])
+
+    first_card = write_card_of(bag, "--scores", tmp_path / "scores.jsonl")
+    second_card = write_card_of(bag)
+
+    assert [line for line in first_card.splitlines() if "P@1" in line] == [
+        line for line in second_card.splitlines() if "P@1" in line
+    ]
+
+
 def test_scores_in_the_folder_are_rounded_and_have_no_outcomes_of_single_sentences(bag, tmp_path):
     settings = {"metric": "nn", "model": fingerprint_of(bag)}
     two_of_three = Outcomes([1, 0, 1])

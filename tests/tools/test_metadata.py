@@ -33,6 +33,7 @@ IDENTIFIERS = {
     "CC BY 3.0": "CC-BY-3.0",
     "CC BY 4.0": "CC-BY-4.0",
     "CC0": "",
+    "no copyright": "",
     "CC0 1.0": "",
     "ISC": "ISC",
     "MIT": "MIT",
