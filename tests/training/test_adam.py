@@ -149,11 +149,12 @@ def test_optimizer_overrides_replace_the_options_of_the_run():
     assert adam.param_groups[0]["weight_decay"] == 0.5
 
 
-@pytest.fixture
-def amsgrad_run(tmp_path, toy_work):
+@pytest.fixture(scope="module")
+def amsgrad_run(tmp_path_factory, toy_work):
     """The folder of a run of four updates with torch_adam, AMSGrad and weight decay."""
-    train_with_amsgrad(toy_work, tmp_path / "whole", max_update="4")
-    return tmp_path / "whole"
+    folder = tmp_path_factory.mktemp("amsgrad") / "whole"
+    train_with_amsgrad(toy_work, folder, max_update="4")
+    return folder
 
 
 def train_with_amsgrad(toy_work, save_dir, max_update):
@@ -359,31 +360,32 @@ def test_a_checkpoint_is_refused_if_it_or_the_run_alone_has_a_rate_for_embedding
 TABLE = "encoder.embed_tokens.weight"
 
 
-@pytest.fixture
-def train_from_zero_branches(tmp_path, toy_work):
-    """A function that trains in a folder with this name, and returns the weights.
+def train_from_zero_branches(toy_work, folder, **options):
+    """Train for one update, and return the weights; the branches of the layers start at zero."""
+    options |= {"optimizer": "torch_adam", "init_branches": "zero", "max_update": 1}
+    options |= {"lr_scheduler": "fixed", "warmup_updates": "0"}
+    checked(train_here(toy_work / "data-bin", folder, *ONLY_LAST_CHECKPOINT, **options))
+    return read_weights(folder)
 
-    The branches of the layers start at zero.
-    """
 
-    def train(name, **options):
-        options |= {"optimizer": "torch_adam", "init_branches": "zero"}
-        options |= {"lr_scheduler": "fixed", "warmup_updates": "0"}
-        checked(
-            train_here(toy_work / "data-bin", tmp_path / name, *ONLY_LAST_CHECKPOINT, **options)
-        )
-        return read_weights(tmp_path / name)
+@pytest.fixture(scope="module")
+def start(tmp_path_factory, toy_work):
+    """Weights before the update: with rates of zero, it changes nothing."""
+    folder = tmp_path_factory.mktemp("start") / "run"
+    return train_from_zero_branches(toy_work, folder, embed_lr_scale="0", lr="0")
 
-    return train
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory, toy_work):
+    """Weights after the update, with one learning rate for all."""
+    folder = tmp_path_factory.mktemp("plain") / "run"
+    return train_from_zero_branches(toy_work, folder, embed_lr_scale="1")
 
 
 def test_an_update_changes_the_embeddings_by_the_given_multiple_and_no_other_weight(
-    train_from_zero_branches,
+    start, plain, toy_work, tmp_path
 ):
-    # With rates of zero, the update changes nothing.
-    start = train_from_zero_branches("start", max_update=1, embed_lr_scale="0", lr="0")
-    plain = train_from_zero_branches("plain", max_update=1, embed_lr_scale="1")
-    scaled = train_from_zero_branches("scaled", max_update=1, embed_lr_scale="10")
+    scaled = train_from_zero_branches(toy_work, tmp_path / "run", embed_lr_scale="10")
 
     plain_change = plain[TABLE] - start[TABLE]
     scaled_change = scaled[TABLE] - start[TABLE]
@@ -394,13 +396,11 @@ def test_an_update_changes_the_embeddings_by_the_given_multiple_and_no_other_wei
             torch.testing.assert_close(scaled[name], value, rtol=1e-5, atol=1e-6)
 
 
-def test_branches_that_start_at_zero_are_trained(train_from_zero_branches):
-    start = train_from_zero_branches("start", max_update=1, embed_lr_scale="0", lr="0")
-    trained = train_from_zero_branches("trained", max_update=1)
+def test_branches_that_start_at_zero_are_trained(start, plain):
     for projection in ("self_attn.out_proj", "fc2"):
         name = f"encoder.layers.0.{projection}.weight"
         assert not start[name].any()
-        assert trained[name].any()
+        assert plain[name].any()
 
 
 def test_a_resumed_training_with_a_rate_for_embeddings_has_the_weights_of_an_uninterrupted_one(
