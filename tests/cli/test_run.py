@@ -300,18 +300,34 @@ def test_a_model_that_reads_both_languages_is_refused_as_a_teacher(student_run):
     refused(lxsr_here(*command, check=False), f"--teacher {model} ", "en-xx", f"--from {model}")
 
 
-def test_a_teacher_whose_languages_are_unknown_is_refused(tmp_path):
-    teacher = small_model.write_folder(tmp_path / "old", num_layers=0, gated=True)
-    command = ("run", tmp_path / "text", "--lang-pair", "en-xx", "--teacher", teacher)
+@pytest.fixture
+def model_without_training(tmp_path):
+    """A model of random weights, whose folder records no training, and so no languages."""
+    return small_model.write_folder(tmp_path / "old", num_layers=0, gated=True)
 
-    refused(lxsr_here(*command, check=False), f"--teacher {teacher} ")
+
+def test_a_teacher_whose_languages_are_unknown_is_refused(tmp_path, model_without_training):
+    teacher = model_without_training
+    # It is refused before the text is read.
+    missing_text = tmp_path / "text"
+    command = ("run", missing_text, "--lang-pair", "en-xx", "--teacher", teacher)
+
+    result = lxsr_here(*command, check=False)
+
+    refused(result, f"--teacher {teacher} ", "languages")
 
 
-def test_a_teacher_and_a_model_to_train_further_exclude_each_other(tmp_path):
-    teacher = small_model.write_folder(tmp_path / "old", num_layers=0, gated=True)
-    command = ("run", tmp_path / "text", "--teacher", teacher, "--from", teacher)
+def test_a_teacher_and_a_model_to_train_further_exclude_each_other(
+    tmp_path, model_without_training
+):
+    model = model_without_training
+    # They are refused before the text is read.
+    missing_text = tmp_path / "text"
+    command = ("run", missing_text, "--teacher", model, "--from", model)
 
-    refused(lxsr_here(*command, check=False), "--from", "--teacher")
+    result = lxsr_here(*command, check=False)
+
+    refused(result, "--from", "--teacher")
 
 
 @pytest.fixture

@@ -101,8 +101,9 @@ def work(tmp_path_factory) -> Path:
     pairs = toy.sentences(LINES, seed=4)
     for name, side in (("en", 0), ("fr", 1)):
         lines = [pair[side] for pair in pairs]
+        # Line 6 is empty.
         lines[5] = ""
-        # Repeated in another shard, also with a space.
+        # Lines 41 and 98 repeat lines of another shard, one of them with a space.
         lines[40] = lines[3]
         lines[-3] = f" {lines[2]}"
         (folder / f"text.{name}").write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -521,23 +522,49 @@ def test_mined_pairs_are_the_same_if_a_worker_is_killed(work, tmp_path):
     assert (tmp_path / "out.tsv").read_bytes() == (tmp_path / "whole.tsv").read_bytes()
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("cluster")
-def test_the_error_names_the_shard_on_which_three_workers_were_killed(work, tmp_path):
-    """The third shard of English, with thirty lines from 63 on: of the 62 lines before it, one is
-    empty and one repeated, and these are left out.
-    """
-    load = killed_encoder_loader(work, tmp_path, times=99)
-    message = r"shard source-00002-\w+, lines 63 to 92 of .*text\.en: .*\b3\b"
+@pytest.fixture(scope="module")
+def failed_mining(work, cluster, tmp_path_factory):
+    """The folder of a mining whose workers were all killed on the third shard, and its error."""
+    folder = tmp_path_factory.mktemp("failed")
+    more_often_than_it_is_tried = 99
+    load = killed_encoder_loader(work, folder, times=more_often_than_it_is_tried)
     with (
-        pytest.raises(InputError, match=message),
+        pytest.raises(InputError) as caught,
         connect(Cluster(count=1, shard_lines=30), load) as workers,
     ):
-        mine_shards(*corpora(work), tmp_path / "out.tsv", workers)
+        mine_shards(*corpora(work), folder / "out.tsv", workers)
+    return folder, str(caught.value)
 
-    assert len(list((tmp_path / "died").iterdir())) == 3
-    # Finished shards stay for a rerun.
-    assert len(list((tmp_path / "out.tsv.work").glob("source-*.npy"))) >= 2
+
+@pytest.mark.slow
+def test_a_shard_is_given_up_after_three_workers_were_killed_on_it(failed_mining):
+    folder, _ = failed_mining
+
+    assert len(list((folder / "died").iterdir())) == 3
+
+
+@pytest.mark.slow
+def test_the_error_names_the_shard_that_was_given_up_its_lines_and_the_number_of_tries(
+    failed_mining,
+):
+    """A shard has 30 sentences. Without line 6, which is empty, the first one has lines 1 to 31.
+
+    Without line 41, which is repeated, the second one has lines 32 to 62. The third one has none
+    to leave out: its 30 lines are 63 to 92.
+    """
+    _, message = failed_mining
+
+    assert re.search(
+        r"shard source-00002-\w+, lines 63 to 92 of .*text\.en: failed 3 times\b", message
+    )
+
+
+@pytest.mark.slow
+def test_shards_that_were_finished_before_the_error_stay_for_a_rerun(failed_mining):
+    folder, _ = failed_mining
+
+    # A single worker has finished the first two shards before the third.
+    assert len(list((folder / "out.tsv.work").glob("source-*.npy"))) >= 2
 
 
 @pytest.mark.slow
@@ -668,6 +695,7 @@ def test_the_progress_counts_only_shards_that_are_not_done(monkeypatch, capsys):
 
     num_missing = run_missing(tasks, workers)
 
+    # Of the three shards, one is done. The progress has a bar of ten characters.
     assert num_missing == 2
     assert re.search(r"run: 100%\|.{10}\| 2/2 ", capsys.readouterr().err)
 

@@ -21,8 +21,10 @@ from fairseq_lxsr.embeddings.formats import NPY_HEADER
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.records import parse_json
 
-NPY = Layout("npy", "float32", 3)
-RAW = Layout("raw", "float32", 3)
+# Of the vectors of `encode`.
+WIDTH = 3
+NPY = Layout("npy", "float32", WIDTH)
+RAW = Layout("raw", "float32", WIDTH)
 # The text: "line 0" to "line 94".
 NUM_LINES = 95
 LINES = [f"line {number}" for number in range(NUM_LINES)]
@@ -74,7 +76,7 @@ def _small_windows(monkeypatch):
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_npy_files_have_the_bytes_of_numpy(tmp_path, dtype):
-    embed_lines(iter(LINES), encode, tmp_path / "x.npy", Layout("npy", dtype, 3), MODEL)
+    embed_lines(iter(LINES), encode, tmp_path / "x.npy", Layout("npy", dtype, WIDTH), MODEL)
 
     np.save(tmp_path / "y.npy", expected_rows().astype(dtype))
     assert (tmp_path / "x.npy").read_bytes() == (tmp_path / "y.npy").read_bytes()
@@ -119,7 +121,7 @@ def test_safetensors_are_read_by_their_library(tmp_path, dtype):
     from safetensors.numpy import load_file
 
     path = tmp_path / "x.safetensors"
-    embed_lines(iter(LINES), encode, path, Layout("safetensors", dtype, 3), MODEL)
+    embed_lines(iter(LINES), encode, path, Layout("safetensors", dtype, WIDTH), MODEL)
 
     rows = load_file(path)["embeddings"]
     assert rows.dtype == dtype
@@ -132,7 +134,7 @@ def test_parquet_is_read_by_its_library(tmp_path, dtype):
     from pyarrow import parquet
 
     path = tmp_path / "x.parquet"
-    embed_lines(iter(LINES), encode, path, Layout("parquet", dtype, 3), MODEL)
+    embed_lines(iter(LINES), encode, path, Layout("parquet", dtype, WIDTH), MODEL)
 
     column = parquet.read_table(path)["embeddings"].combine_chunks()
     rows = column.flatten().to_numpy().reshape(-1, 3)
@@ -161,7 +163,7 @@ stream.embed_lines(LINES, killed, Path(sys.argv[1]), layout, MODEL)
 
 @pytest.mark.parametrize("form", ["npy", "safetensors", "parquet"])
 def test_a_killed_run_is_resumed_from_its_progress_to_the_same_bytes(tmp_path, form):
-    layout = Layout(form, "float32", 3)
+    layout = Layout(form, "float32", WIDTH)
     arguments = [str(tmp_path / "x.npy"), os.path.dirname(__file__), form]
     done = subprocess.run([sys.executable, "-c", KILLED_PROGRAM, *arguments], timeout=120)
     assert done.returncode == -signal.SIGKILL
@@ -329,7 +331,7 @@ def test_a_text_without_lines_is_refused_and_no_file_is_written(tmp_path):
 
 
 def test_embeddings_of_another_width_than_the_layout_are_refused_and_no_file_is_written(tmp_path):
-    layout = Layout("npy", "float32", 4)
+    layout = Layout("npy", "float32", WIDTH + 1)
 
     # A window of ten lines, and vectors of three dimensions.
     with pytest.raises(InputError, match=r"\[10, 3\].*\[10, 4\]"):
@@ -370,48 +372,55 @@ def assert_is_complete(output: Path, expected_file: Path) -> None:
         assert Path(f"{output}{suffix}").read_bytes() == expected
 
 
+# Each of the ten windows changes files at least twice: it writes rows, and then progress.
+FEWEST_CHANGES = 2 * 10
+
+
 @pytest.mark.parametrize("form", ["npy", pytest.param("parquet", marks=pytest.mark.slow)])
 def test_a_run_killed_before_any_change_of_files_is_resumed_to_the_same_bytes(tmp_path, form):
-    layout = Layout(form, "float32", 3)
-    output = tmp_path / "out" / "x.npy"
-    embed_lines(LINES, encode, tmp_path / "y.npy", layout, MODEL)
+    layout = Layout(form, "float32", WIDTH)
+    output = tmp_path / "out" / f"x.{form}"
+    uninterrupted = tmp_path / f"y.{form}"
+    embed_lines(LINES, encode, uninterrupted, layout, MODEL)
 
     def resume():
         embed_lines(LINES, encode, output, layout, MODEL, resume=True)
 
-    kills = 0
+    num_changes = 0
     # A run that is killed before its first change of files, then one before its second, ...
-    for kills in every_kill(resume):
-        with case(f"kill {kills}"):
+    for num_changes in every_kill(resume):
+        with case(f"killed after {num_changes} changes"):
             resume()
 
-            assert_is_complete(output, tmp_path / "y.npy")
+            assert_is_complete(output, uninterrupted)
         shutil.rmtree(output.parent)
-    # Each of the ten windows changes files at least twice.
-    assert kills > 20
+    assert num_changes > FEWEST_CHANGES
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["npy", "parquet"])
-def test_a_run_killed_while_it_replaces_a_file_is_resumed_and_leaves_no_mixed_file(tmp_path, form):
-    layout = Layout(form, "float32", 3)
-    output = tmp_path / "out" / "x.npy"
-    embed_lines(LINES, encode, tmp_path / "y.npy", layout, MODEL)
+def test_a_run_killed_while_it_replaces_a_complete_file_can_be_resumed(tmp_path, form):
+    layout = Layout(form, "float32", WIDTH)
+    output = tmp_path / "out" / f"x.{form}"
+    progress = tmp_path / "out" / f"x.{form}.partial"
+    uninterrupted = tmp_path / f"y.{form}"
+    embed_lines(LINES, encode, uninterrupted, layout, MODEL)
 
     def replace():
         embed_lines(LINES, encode, output, layout, MODEL)
 
-    kills = 0
-    for kills in every_kill(replace):
-        with case(f"kill {kills}"):
-            # A file without progress next to it is complete.
-            if output.exists() and not (tmp_path / "out" / "x.npy.partial").exists():
-                assert output.read_bytes() == (tmp_path / "y.npy").read_bytes()
+    num_changes = 0
+    # After each kill, the run is resumed, and the next run replaces its complete file.
+    for num_changes in every_kill(replace):
+        with case(f"killed after {num_changes} changes"):
+            # A file without progress next to it has only rows of one run, and all of them.
+            if output.exists() and not progress.exists():
+                assert output.read_bytes() == uninterrupted.read_bytes()
 
             embed_lines(LINES, encode, output, layout, MODEL, resume=True)
 
-            assert_is_complete(output, tmp_path / "y.npy")
-    assert kills > 20
+            assert_is_complete(output, uninterrupted)
+    assert num_changes > FEWEST_CHANGES
 
 
 def test_a_second_run_of_the_same_file_is_refused_and_the_first_completes(tmp_path):
@@ -494,7 +503,7 @@ def test_links_and_pipes_planted_as_temporary_files_are_replaced_and_not_followe
     output = tmp_path / "x.safetensors"
     plant(victim, f"{output}.{end}")
 
-    embed_lines(LINES, encode, output, Layout("safetensors", "float32", 3), {}, resume=resume)
+    embed_lines(LINES, encode, output, Layout("safetensors", "float32", WIDTH), {}, resume=resume)
 
     assert victim.read_bytes() == b"precious"
     assert not output.is_symlink()

@@ -16,7 +16,7 @@ from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.encoder.checkpoint import DICTIONARY_HASH, read_checkpoint
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.export.folder import describe_update, export_checkpoint
-from fairseq_lxsr.text.data_folder import TEXT_FOLDER, keep_text
+from fairseq_lxsr.text.data_folder import STAGE_FILE, TEXT_FOLDER, keep_text
 from fairseq_lxsr.text.tokenizer import hash_symbols, read_dictionary
 
 EMBEDDINGS = "encoder.embed_tokens.weight"
@@ -118,10 +118,14 @@ def text_files(run) -> set[str]:
     return {path.name for path in (run / "save" / TEXT_FOLDER).iterdir()}
 
 
-def test_text_files_are_copied_next_to_the_checkpoints(run):
+def test_text_files_are_copied_next_to_the_checkpoints_with_a_list_of_their_checksums(run):
+    data_files = {path.name for path in (run / "data").iterdir()}
+
     keep_text(run / "data", run / "save")
 
-    assert text_files(run) == {"dict.txt", "sentencepiece.model", "stage.json", "text.json"}
+    assert data_files == {"dict.txt", "sentencepiece.model", "text.json"}
+    # The checksums are in STAGE_FILE.
+    assert text_files(run) == data_files | {STAGE_FILE}
 
 
 def test_equal_text_files_are_not_copied_again(run):
@@ -158,14 +162,14 @@ def test_text_files_of_a_later_run_in_the_same_folder_are_not_exported(run, chec
     assert (tmp_path / "model" / "dict.txt").read_bytes() == dictionary
 
 
-def test_no_sentencepiece_model_of_an_earlier_run_is_left(run, tmp_path):
+def test_no_sentencepiece_model_of_an_earlier_run_is_left_next_to_the_checkpoints(run, tmp_path):
     data_without_model = small_model.write_pieces(tmp_path / "later", 70)
     (data_without_model / "sentencepiece.model").unlink()
     keep_text(run / "data", run / "save")
 
     keep_text(data_without_model, run / "save")
 
-    assert text_files(run) == {"dict.txt", "stage.json", "text.json"}
+    assert text_files(run) == {"dict.txt", "text.json", STAGE_FILE}
 
 
 def test_a_missing_sentencepiece_model_may_be_given_as_an_option(run, checkpoint, tmp_path):

@@ -659,13 +659,15 @@ def test_an_exported_folder_is_searched_without_other_libraries(folder_without_l
     CorpusIndex.load(index).check_model(SentenceEncoder.from_pretrained(folder))
 
 
-def test_an_exported_folder_has_no_untrained_weights(folder_without_libraries, tmp_path):
+def test_an_exported_folder_cannot_be_given_random_weights(folder_without_libraries, tmp_path):
+    """`#untrained` asks for them, for comparison; only a model folder has them."""
     folder, _ = folder_without_libraries
+    model = f"{folder}#untrained"
     files = ("--input", tmp_path / "t.en", "--output", tmp_path / "o.npy")
 
-    done = lxsr_here("embed", "--model", f"{folder}#untrained", *files, check=False)
+    done = lxsr_here("embed", "--model", model, *files, check=False)
 
-    refused(done, "untrained")
+    refused(done, f"--model {model}: option 'untrained' is invalid")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from conftest import ROOT, load_script, main_here, refused
 
 from fairseq_lxsr.files.lines import read_parallel
 
-# Files of names of people: English, another language, and a count.
+# Files of names of people that come from Wikidata: English, another language, and in some files a
+# count.
 PEOPLE = {
     "wd_arabic_80": "a\tب\t1\n",
     "wd_arabic_20": "",
@@ -176,7 +177,8 @@ def test_names_of_geonames_in_another_script_are_left_out(written):
     assert written_pairs(written, "geonames", "ko") == [("oslo", "오슬로")]
 
 
-def test_names_of_people_are_paired(written):
+def test_names_of_people_are_paired_in_lower_case(written):
+    # From `Anna Smith` in the file wd_korean.
     assert written_pairs(written, "wikidata", "ko") == [("anna smith", "애나 스미스")]
 
 
@@ -185,8 +187,8 @@ def test_spaced_letters_of_a_name_are_joined(written):
     assert written_pairs(written, "wikidata", "ru") == [("often", "фил"), ("rare", "жидк")]
 
 
-def test_a_name_whose_order_differs_is_left_out(written):
-    # The name of Dov Levi has a comma.
+def test_a_name_of_a_person_with_a_comma_is_left_out(written):
+    """The comma of the Hebrew name of `Dov Levi` shows that its parts are in another order."""
     assert written_pairs(written, "wikidata", "he") == [("dov", "דב")]
 
 
@@ -195,6 +197,7 @@ def test_only_the_most_frequent_people_are_written(script, sources, monkeypatch)
 
     run_script(script, sources)
 
+    # This name has the count 7, and the other one 1.
     assert written_pairs(sources, "wikidata", "ru") == [("often", "фил")]
 
 

@@ -332,7 +332,7 @@ def test_scores_in_the_folder_are_rounded_and_have_no_outcomes_of_single_sentenc
     assert stored.values == {"P@1": 66.6667}
 
 
-# The content of a scores.json, and a score in it.
+# The content of a scores.json without scores, and a score that it may have.
 VALID = {"model": "x", "scores": [], "sources": None}
 RECORD = score_of("x").as_dict()
 
@@ -340,18 +340,30 @@ RECORD = score_of("x").as_dict()
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ("", "line 1"),
-        ("[" * 100_000, "nested"),
-        ("[]", "list"),
-        ("{}", "model"),
-        (json.dumps(VALID | {"model": 5}), "invalid model: 5"),
-        (json.dumps(VALID | {"scores": None}), "NoneType"),
-        (json.dumps(VALID | {"scores": ["x"]}), "string indices"),
-        (json.dumps(VALID | {"scores": [RECORD | {"values": {"P@1": "91"}}]}), "invalid values"),
-        (json.dumps(VALID | {"sources": 7}), "int"),
-        (json.dumps(VALID | {"sources": {"note": "x", "sources": [5]}}), "source 1: 5"),
+        # Python finds no value in the first line.
+        pytest.param("", "line 1", id="empty file"),
+        pytest.param("[" * 100_000, "nested", id="deep lists"),
+        # Where the package names no reason, the message has the error of Python, which names the
+        # type of the value.
+        pytest.param("[]", "list", id="list"),
+        pytest.param("{}", "model", id="no model"),
+        pytest.param(json.dumps(VALID | {"model": 5}), "invalid model: 5", id="number as model"),
+        pytest.param(json.dumps(VALID | {"scores": None}), "NoneType", id="null as scores"),
+        # A key is looked up in the string as in an object.
+        pytest.param(json.dumps(VALID | {"scores": ["x"]}), "string indices", id="string as score"),
+        pytest.param(
+            json.dumps(VALID | {"scores": [RECORD | {"values": {"P@1": "91"}}]}),
+            "invalid values",
+            id="string as value",
+        ),
+        pytest.param(json.dumps(VALID | {"sources": 7}), "int", id="number as sources"),
+        pytest.param(
+            json.dumps(VALID | {"sources": {"note": "x", "sources": [5]}}),
+            "source 1: 5",
+            id="number as source",
+        ),
         # A changed letter does not have the stored checksum.
-        (json.dumps(sealed(VALID)).replace('"x"', '"y"'), "crc32"),
+        pytest.param(json.dumps(sealed(VALID)).replace('"x"', '"y"'), "crc32", id="changed letter"),
     ],
 )
 def test_damaged_scores_in_the_folder_are_refused_and_the_card_kept(tmp_path, content, reason):

@@ -81,12 +81,26 @@ def registered_name(toy_model, monkeypatch):
 
 
 @pytest.mark.slow
-def test_mteb_opens_a_registered_model_by_its_name(registered_name, toy_model):
+def test_mteb_opens_a_registered_model_by_its_name(registered_name):
+    import mteb
+
+    assert mteb.get_model(registered_name, device="cpu").name == registered_name
+
+
+@pytest.mark.slow
+def test_the_name_of_a_model_for_mteb_is_that_of_its_folder_after_that_of_the_package(
+    registered_name, toy_model
+):
+    assert registered_name == f"fairseq-lxsr/{toy_model.name}"
+
+
+@pytest.mark.slow
+def test_mteb_knows_the_languages_of_a_registered_model(registered_name):
     import mteb
 
     model = mteb.get_model(registered_name, device="cpu")
 
-    assert model.name == registered_name == f"fairseq-lxsr/{toy_model.name}"
+    # The toy model was trained on en-fr.
     assert {"eng-Latn", "fra-Latn"} <= set(model.mteb_model_meta.languages)
 
 

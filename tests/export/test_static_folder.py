@@ -117,7 +117,7 @@ def test_smaller_types_of_weights_make_smaller_files(dtype, share, tmp_path):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "int8"])
-def test_smaller_types_of_weights_give_close_vectors(dtype, tmp_path):
+def test_smaller_types_of_weights_give_vectors_close_to_those_of_the_model(dtype, tmp_path):
     encoder = make_encoder(tmp_path / "random")
     folder = export_as(encoder, tmp_path / "st", dtype)
 
@@ -125,9 +125,21 @@ def test_smaller_types_of_weights_give_close_vectors(dtype, tmp_path):
 
     embeddings = opened.encode(SENTENCES)
     cosines = opened.similarity_pairwise(embeddings, encoder.encode(SENTENCES))
-    is_text = embeddings.any(axis=1)
-    assert cosines[is_text].min() > 0.999
-    np.testing.assert_allclose(vectors_by_model2vec(folder, SENTENCES), embeddings, atol=2e-3)
+    # Texts without a known piece are zeros, which have no cosine.
+    has_pieces = embeddings.any(axis=1)
+    # Rounding to int8 moves a weight by less than half a percent of the largest one of its row.
+    assert cosines[has_pieces].min() > 0.999
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+def test_model2vec_gives_the_same_vectors_of_smaller_types_of_weights(dtype, tmp_path):
+    folder = export_as(make_encoder(tmp_path / "random"), tmp_path / "st", dtype)
+
+    vectors = vectors_by_model2vec(folder, SENTENCES)
+
+    # Values are around one, and model2vec may compute with float16, of about three digits.
+    embeddings = SentenceEncoder.from_pretrained(folder).encode(SENTENCES)
+    np.testing.assert_allclose(vectors, embeddings, atol=2e-3)
 
 
 def test_a_table_of_4_bits_is_exported_exactly_in_8_bits(tmp_path):

@@ -486,17 +486,45 @@ def test_a_new_folder_and_its_files_have_the_modes_of_the_old_ones(tmp_path, old
     folder = tmp_path / "folder"
     write_folder(folder, "old")
     (folder / "data").chmod(old_mode)
+    # The owner can always enter the folder.
     folder.chmod(old_mode | 0o700)
 
-    with atomic_folder(folder, "marker") as work:
-        # Until it is complete, only the owner may enter it.
-        assert mode(work) == 0o700
-        for name in ("marker", "data", "more"):
-            (work / name).write_text("new")
+    write_folder(folder, "new")
 
     assert mode(folder) == old_mode | 0o700
     assert mode(folder / "data") == new_mode
-    # A file that the old folder lacks has the mode of any new file, which `marker` had too.
+    assert (folder / "data").read_text() == "new"
+
+
+@MODES
+def test_only_the_owner_may_enter_a_folder_that_replaces_another_until_it_is_complete(
+    tmp_path, old_mode, new_mode
+):
+    folder = tmp_path / "folder"
+    write_folder(folder, "old")
+    folder.chmod(old_mode | 0o700)
+
+    with atomic_folder(folder, "marker") as work:
+        (work / "marker").write_text("new")
+        assert mode(work) == 0o700
+
+
+@MODES
+def test_a_file_that_the_old_folder_lacks_has_the_mode_of_any_new_file(
+    tmp_path, old_mode, new_mode
+):
+    folder = tmp_path / "folder"
+    write_folder(folder, "old")
+    (folder / "data").chmod(old_mode)
+    folder.chmod(old_mode | 0o700)
+
+    with atomic_folder(folder, "marker") as work:
+        for name in ("marker", "data", "more"):
+            (work / name).write_text("new")
+
+    (tmp_path / "any new file").touch()
+    assert mode(folder / "more") == mode(tmp_path / "any new file")
+    # The mode of `marker` in the old folder was that of any new file, too.
     assert mode(folder / "more") == mode(folder / "marker")
 
 

@@ -442,16 +442,25 @@ def test_training_text_is_in_the_order_of_its_sources_and_counted_by_source(tmp_
     assert texts["again"] == []
 
 
-def test_several_sources_have_the_same_splits_as_one_text_which_has_no_numbers_by_source(tmp_path):
-    sources = write_sources(tmp_path)
-    all_pairs = [*SOURCES["law"], *SOURCES["speech"], *SOURCES["again"]]
-    toy.write(tmp_path / "whole", all_pairs)
-    one_text = find_source(str(tmp_path / "whole"), "en", "fr")
+@pytest.fixture
+def one_text(tmp_path):
+    """A single text with the pairs of all SOURCES in their order."""
+    toy.write(tmp_path / "whole", [*SOURCES["law"], *SOURCES["speech"], *SOURCES["again"]])
+    return find_source(str(tmp_path / "whole"), "en", "fr")
 
-    make_corpus(tmp_path / "corpus", ("en", "fr"), sources, **SOURCES_OPTIONS)
+
+def test_several_sources_have_the_same_splits_as_their_pairs_in_one_text(tmp_path, one_text):
+    sources = write_sources(tmp_path)
+
+    make_corpus(tmp_path / "several", ("en", "fr"), sources, **SOURCES_OPTIONS)
+    make_corpus(tmp_path / "one", ("en", "fr"), one_text, **SOURCES_OPTIONS)
+
+    assert read_splits(tmp_path / "several") == read_splits(tmp_path / "one")
+
+
+def test_the_pairs_of_a_single_text_are_not_counted_by_source(tmp_path, one_text):
     report = make_corpus(tmp_path / "one", ("en", "fr"), one_text, **SOURCES_OPTIONS)
 
-    assert read_splits(tmp_path / "one") == read_splits(tmp_path / "corpus")
     assert "sources" not in report
     assert not (tmp_path / "one" / "sources.json").exists()
 

@@ -303,12 +303,27 @@ def test_aligned_files_are_matched_whatever_the_spelling_of_the_codes(
     tmp_path, left, right, prefix, pair
 ):
     write_pair(tmp_path, left, right)
+    # Another language of the same text.
     (tmp_path / "x.de").write_text("nicht\n")
 
     source = find_source(str(tmp_path / prefix), *pair.split("-"))
 
     assert list(source.read(Counter())) == [("one", "un"), ("two", "deux")]
+    # The files that are read are those of the pair.
     assert {path.name for path in source.files} == {left, right}
+
+
+def write_opus_zip(folder, left, right):
+    """Write an archive of OPUS with a pair of files and others that are not of this pair."""
+    write_pair(folder, left, right)
+    with zipfile.ZipFile(folder / "opus.zip", "w") as packed:
+        for name in (left, right):
+            packed.write(folder / name, f"deep/{name}")
+        # Another language of the same text.
+        packed.writestr("deep/x.de", "nicht\n")
+        packed.writestr("README", "about")
+        packed.writestr("x.xml", "<cesAlign/>")
+    return folder / "opus.zip"
 
 
 @FILES_OF_A_PAIR
@@ -316,22 +331,25 @@ def test_aligned_files_are_matched_whatever_the_spelling_of_the_codes(
 def test_aligned_files_in_a_zip_are_matched_whatever_the_spelling_of_the_codes(
     tmp_path, left, right, prefix, pair, place
 ):
-    write_pair(tmp_path, left, right)
-    with zipfile.ZipFile(tmp_path / "opus.zip", "w") as packed:
-        for name in (left, right):
-            packed.write(tmp_path / name, f"deep/{name}")
-        packed.writestr("deep/x.de", "nicht\n")
-        # The other files of an archive of OPUS.
-        packed.writestr("README", "about")
-        packed.writestr("x.xml", "<cesAlign/>")
-    path = tmp_path / "opus.zip"
+    path = write_opus_zip(tmp_path, left, right)
     if place == "prefix in zip":
         path = path / "deep" / prefix
 
     source = find_source(str(path), *pair.split("-"))
 
     assert list(source.read(Counter())) == [("one", "un"), ("two", "deux")]
-    assert [path.name for path in source.files] == ["opus.zip"]
+
+
+@FILES_OF_A_PAIR
+@pytest.mark.parametrize("place", ["zip", "prefix in zip"])
+def test_the_file_of_a_source_in_a_zip_is_the_zip(tmp_path, left, right, prefix, pair, place):
+    path = write_opus_zip(tmp_path, left, right)
+    if place == "prefix in zip":
+        path = path / "deep" / prefix
+
+    source = find_source(str(path), *pair.split("-"))
+
+    assert [file.name for file in source.files] == ["opus.zip"]
 
 
 @pytest.mark.parametrize("language", ["pt_BR", "en_GB"])

@@ -28,10 +28,12 @@ WORDS = {
 
 
 def random_text(words, size, seed=0):
+    """Random words: one for every three bytes of the size, as many as a Chinese character has."""
     return "".join(random.Random(seed).choices(words, k=size // 3)).strip()
 
 
 def train_pieces(tmp_path, lines, **changes):
+    """Train SentencePiece on lines; return its pieces, 26 unless `changes` says otherwise."""
     (tmp_path / "train.xx").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     options = SubwordOptions(**({"vocab_size": 26} | changes))
     model = train_model([tmp_path / "train.xx"], options, TextOptions(options.lowercase))
@@ -39,16 +41,36 @@ def train_pieces(tmp_path, lines, **changes):
     return [processor.IdToPiece(number) for number in range(len(processor))]
 
 
+# Bytes of lines of Chinese, from a few more than SentencePiece reads to many times as many.
+LONG_SIZES = (LINE_BYTES + 8, LINE_BYTES + 300, LINE_BYTES + 1800, 70_000)
+
+
+def long_lines(script):
+    return [random_text(WORDS[script], size, seed=size) for size in LONG_SIZES]
+
+
+def letters_of(script):
+    return set("".join(WORDS[script])) - {" "}
+
+
 @pytest.mark.parametrize("model_type", ["bpe", "unigram"])
 @pytest.mark.parametrize("script", WORDS)
-def test_characters_of_long_lines_have_pieces(tmp_path, script, model_type):
+def test_characters_of_long_lines_among_short_ones_have_pieces(tmp_path, script, model_type):
     short = ["one word", "no other"] * 50
-    long = [random_text(WORDS[script], size, size) for size in (4200, 4500, 6000, 70_000)]
-    letters = set("".join(WORDS[script])) - {" "}
-    pieces = train_pieces(tmp_path, [*short, *long], vocab_size=30, model_type=model_type)
-    assert letters <= set("".join(pieces))
-    pieces = train_pieces(tmp_path, long)
-    assert letters <= set("".join(pieces))
+
+    # There is a piece for each character of both, and the special pieces.
+    pieces = train_pieces(
+        tmp_path, [*short, *long_lines(script)], vocab_size=30, model_type=model_type
+    )
+
+    assert letters_of(script) <= set("".join(pieces))
+
+
+@pytest.mark.parametrize("script", WORDS)
+def test_characters_of_a_text_of_only_long_lines_have_pieces(tmp_path, script):
+    pieces = train_pieces(tmp_path, long_lines(script))
+
+    assert letters_of(script) <= set("".join(pieces))
 
 
 def test_a_long_line_gives_the_same_pieces_as_its_words_in_short_lines(tmp_path):
@@ -59,8 +81,12 @@ def test_a_long_line_gives_the_same_pieces_as_its_words_in_short_lines(tmp_path)
 
 @pytest.mark.parametrize("text", ["progress \u2585\u2585 of the work", "\u2585"])
 def test_lines_with_the_reserved_character_of_sentencepiece_are_used(tmp_path, text):
-    pieces = train_pieces(tmp_path, ["some words", f"{text} zxq"], vocab_size=30)
-    assert set("zxq") <= set("".join(pieces))
+    # These letters are only in the line with the reserved character, U+2585.
+    letters = "zxq"
+
+    pieces = train_pieces(tmp_path, ["some words", f"{text} {letters}"], vocab_size=30)
+
+    assert set(letters) <= set("".join(pieces))
 
 
 def test_short_lines_have_all_words_of_a_long_line_in_order():

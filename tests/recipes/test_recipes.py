@@ -719,7 +719,8 @@ def test_a_missing_data_folder_is_refused_before_fairseq_starts(tmp_path, first_
     assert not save_dir.exists()
 
 
-def test_an_error_of_fairseq_train_is_that_of_lxsr_train(tmp_path):
+def test_lxsr_train_shows_an_error_that_fairseq_train_finds_as_its_own(tmp_path):
+    """`lxsr train` only counts the pairs of DATA; that it has no language xx, fairseq-train finds."""
     options = ("--lang-pairs", "en-xx", "--cpu", "--save-dir", tmp_path)
 
     result = lxsr("train", DATA, "--recipe", "best", *options, check=False)

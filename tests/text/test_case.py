@@ -26,11 +26,13 @@ LETTERS = [letter for letter in ALL_CHARACTERS if unicodedata.category(letter) !
         pytest.param("I\u0307zmir", "izmir", id="Turkish capital in two characters"),
         pytest.param("ISPARTA ı", "isparta ı", id="Turkish letter without dot"),
         pytest.param("І\u0307 Ј\u0307", "і ј", id="Cyrillic capitals with dot"),
-        # Lithuanian writes a dot (U+0307) below an accent (U+0301, U+0303); U+0328 is an ogonek.
+        # Lithuanian may write a second dot (U+0307) between an i and its accent (U+0301, U+0303),
+        # also after an ogonek (U+0328). It is removed, as the capitals have none.
         pytest.param("i\u0307\u0301 į\u0307\u0301", "i\u0301 į\u0301", id="Lithuanian dots"),
         pytest.param("i\u0328\u0307\u0303", "i\u0328\u0303", id="Lithuanian dot after ogonek"),
         pytest.param("Ĩ Į\u0301", "ĩ į\u0301", id="Lithuanian without dots"),
-        pytest.param("Ȧ a\u0307 Ż", "ȧ a\u0307 ż", id="dots of letters that have none"),
+        # These dots stay: a and z have no dot of their own, so it is the only one.
+        pytest.param("Ȧ a\u0307 Ż", "ȧ a\u0307 ż", id="dots above letters without one"),
         # These capitals have no lower case in Unicode; that of their plain letters is taken.
         pytest.param("ℕ №5 ℃ ™ 🄰 ㎅ ᴬ", "n no5 °c tm a kb a", id="symbols"),
         pytest.param("𝓗𝓮𝓵𝓵𝓸 𝐀", "h𝓮𝓵𝓵𝓸 a", id="mathematical letters"),

@@ -313,7 +313,7 @@ def test_a_source_temperature_changes_no_order_of_a_text_without_sources():
 
 
 def masked_batch(masking, indices=(4, 9, 2, 17)):
-    """A batch with one kind of masks, and its samples."""
+    """A batch of these pairs, four of 30 by default, with a kind of masks, and its samples."""
     parts = [] if masking == "none" else [Masking(masking, VOCABULARY)]
     data = dataset(corpus("x-y", 30), parts=parts)
     samples = [data[index] for index in indices]
@@ -344,18 +344,39 @@ def test_masks_do_not_depend_on_the_other_pairs_of_the_batch(masking):
             assert torch.equal(batch["net_input"][side][row, : len(single)], single)
 
 
-@pytest.mark.parametrize(
-    ("masking", "fewest", "most"), [("one", 4, 4), ("tokens", 1, np.inf), ("none", 0, 0)]
-)
-def test_four_pairs_have_a_mask_each_or_some_or_none(masking, fewest, most):
-    batch, _ = masked_batch(masking)
-    num_changed = 0
+def numbers_of_changed_tokens(batch) -> list[int]:
+    """How many tokens of each pair, on both sides together, its masks have changed."""
+    numbers = torch.zeros(4, dtype=torch.long)
     for side in ("source", "target"):
-        original = batch[f"{side}_tokens"]
-        masked = batch["net_input"][side]
-        assert torch.equal(masked == PAD, original == PAD)
-        num_changed += (masked != original).sum().item()
-    assert fewest <= num_changed <= most
+        numbers += (batch["net_input"][side] != batch[f"{side}_tokens"]).sum(dim=1)
+    return numbers.tolist()
+
+
+def test_the_masking_one_changes_a_single_token_of_each_pair():
+    batch, _ = masked_batch("one")
+
+    assert numbers_of_changed_tokens(batch) == [1, 1, 1, 1]
+
+
+def test_the_masking_tokens_changes_some_tokens():
+    batch, _ = masked_batch("tokens")
+
+    assert sum(numbers_of_changed_tokens(batch)) >= 1
+
+
+def test_the_masking_none_changes_no_token():
+    batch, _ = masked_batch("none")
+
+    assert numbers_of_changed_tokens(batch) == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("masking", ["one", "tokens", "none"])
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_masks_neither_add_nor_replace_padding(masking, side):
+    batch, _ = masked_batch(masking)
+
+    is_padding = batch[f"{side}_tokens"] == PAD
+    assert torch.equal(batch["net_input"][side] == PAD, is_padding)
 
 
 @pytest.mark.parametrize("side", ["source", "target"])

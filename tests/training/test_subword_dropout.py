@@ -37,7 +37,7 @@ def split(drop, ids, epoch=1, index=0, side=0):
     return pieces.tolist()
 
 
-# 20 times five pieces; `<unk>` has no parts.
+# 20 times five pieces, of which three may be split: `▁` is one character, and `<unk>` has no parts.
 TEXT = np.array([ID["▁the"], ID["▁"], ID["there"], ID["<unk>"], ID["er"]] * 20)
 
 
@@ -61,8 +61,12 @@ def test_with_probability_one_all_pieces_are_split_into_characters():
     assert lengths_after_splitting(1.0) == {number_of_characters}
 
 
-def test_pieces_are_split_differently_at_each_index():
-    assert len(lengths_after_splitting(0.3)) > 5
+def test_the_same_text_is_split_differently_at_different_indices():
+    numbers_of_pieces = lengths_after_splitting(0.3)
+
+    # Different splits may have the same number of pieces. But of 60 pieces that may be split, on
+    # average 18 are, more or less by four, so 20 indices have more than five numbers.
+    assert len(numbers_of_pieces) > 5
 
 
 def test_the_pieces_depend_only_on_seed_epoch_index_and_side():
@@ -84,7 +88,10 @@ def test_pieces_are_split_with_the_given_probability():
     drop = SubwordDropout(SYMBOLS[:-1], 4, 0.1)
     # Each may be split into `e` and `r` only.
     ids = np.full(20_000, ID["er"])
+
     number_of_splits = len(split(drop, ids)) - len(ids)
+
+    # Three times the standard deviation, sqrt(20,000 * 0.1 * 0.9) or 42, and a margin.
     assert number_of_splits == pytest.approx(0.1 * len(ids), abs=150)
 
 
@@ -97,6 +104,7 @@ def test_each_piece_may_have_a_probability_of_its_own():
 
     pieces = [SYMBOLS[number] for number in split(drop, ids)]
 
+    # Three times the standard deviation, sqrt(10,000 * 0.2 * 0.8) or 40, and a margin.
     assert pieces.count("er") == pytest.approx((1 - 0.2) * 10_000, abs=150)
     # `there` is split into `ther` and `e`, which have a probability of zero.
     assert "there" not in pieces

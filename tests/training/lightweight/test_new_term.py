@@ -6,6 +6,7 @@ from forks import FAIRSEQ, PRELOADED
 
 from fairseq_lxsr import SentenceEncoder
 
+# A line of code that imports the tasks, which --user-dir does too.
 FAMILIES = "import fairseq_lxsr.tasks.families\n"
 TERM = '''
 """Term `spread`: projections of embeddings stay apart."""
@@ -66,6 +67,7 @@ cli_main()
 
 
 def write_term(tmp_path, content=TERM):
+    """Write a package, and return its folder, for --user-dir."""
     folder = tmp_path / "mine"
     folder.mkdir()
     (folder / "__init__.py").write_text(content)
@@ -73,6 +75,7 @@ def write_term(tmp_path, content=TERM):
 
 
 def words_of(data, save_dir, **options):
+    """The command line of a training for two updates, each of which is logged."""
     words = [str(data), "--cpu", "--disable-validation", "--save-dir", str(save_dir)]
     all_options = TRAIN_OPTIONS | {"--max-update": "2", "--log-interval": "1"} | options
     for name, value in all_options.items():
@@ -80,22 +83,38 @@ def words_of(data, save_dir, **options):
     return words
 
 
-@pytest.mark.parametrize("preloaded", [FAIRSEQ, PRELOADED], ids=["new", "imported"])
 @pytest.mark.parametrize(
-    "content", [TERM, FAMILIES + TERM, TERM + FAMILIES], ids=["without", "first", "last"]
+    "preloaded",
+    [
+        pytest.param(FAIRSEQ, id="the package is not imported before"),
+        pytest.param(PRELOADED, id="the package is imported before"),
+    ],
+)
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(TERM, id="tasks not imported"),
+        pytest.param(FAMILIES + TERM, id="tasks imported before the term"),
+        pytest.param(TERM + FAMILIES, id="tasks imported after the term"),
+    ],
 )
 def test_a_term_of_another_package_trains_in_any_order_of_imports(
     content, preloaded, tmp_path, toy_work
 ):
+    """Importing the tasks registers their options, among which those of the term must be."""
     folder = write_term(tmp_path, content)
     options = {"--user-dir": folder, "--spread-weight": "0.1"}
     words = words_of(toy_work / "data-bin", tmp_path / "save", **options)
+
     done = run("fairseq_cli.train", *words, preloaded=preloaded)
+
     lines = (done.stdout + done.stderr).splitlines()
+    # The log has a line for each of the two updates.
     updates = [line for line in lines if "train_inner" in line]
     assert len(updates) == 2
     for line in updates:
         assert "spread=" in line
+        # The generative loss, a term of this package.
         assert "gen=" in line
 
 
@@ -103,8 +122,11 @@ def test_a_checkpoint_with_a_term_of_another_package_is_resumed_and_exported(tmp
     options = {"--user-dir": write_term(tmp_path), "--spread-weight": "0.1"}
     save_dir = tmp_path / "save"
     run("fairseq_cli.train", *words_of(toy_work / "data-bin", save_dir, **options))
+
     options["--max-update"] = "3"
     done = run("fairseq_cli.train", *words_of(toy_work / "data-bin", save_dir, **options))
+
+    # fairseq says with how many updates a checkpoint was loaded.
     assert "@ 2 updates)" in done.stdout
     assert "spread" in done.stdout
     export(save_dir / "checkpoint_last.pt", tmp_path / "model")
