@@ -360,9 +360,9 @@ def test_a_checkpoint_is_refused_if_it_or_the_run_alone_has_a_rate_for_embedding
 TABLE = "encoder.embed_tokens.weight"
 
 
-def train_from_zero_branches(toy_work, folder, **options):
-    """Train for one update, and return the weights; the branches of the layers start at zero."""
-    options |= {"optimizer": "torch_adam", "init_branches": "zero", "max_update": 1}
+def train_from_zero_branches(toy_work, folder, updates=1, **options):
+    """Train, and return the weights; the branches of the layers start at zero."""
+    options |= {"optimizer": "torch_adam", "init_branches": "zero", "max_update": updates}
     options |= {"lr_scheduler": "fixed", "warmup_updates": "0"}
     checked(train_here(toy_work / "data-bin", folder, *ONLY_LAST_CHECKPOINT, **options))
     return read_weights(folder)
@@ -404,12 +404,16 @@ def test_branches_that_start_at_zero_are_trained(start, plain):
 
 
 def test_a_resumed_training_with_a_rate_for_embeddings_has_the_weights_of_an_uninterrupted_one(
-    tmp_path, train_from_zero_branches
+    toy_work, tmp_path
 ):
-    train_from_zero_branches("whole", max_update=3, embed_lr_scale="10")
-    train_from_zero_branches("resumed", max_update=1, embed_lr_scale="10")
-    train_from_zero_branches("resumed", max_update=3, embed_lr_scale="10")
-    assert_same_weights(tmp_path / "resumed", tmp_path / "whole")
+    whole = tmp_path / "whole"
+    resumed = tmp_path / "resumed"
+
+    train_from_zero_branches(toy_work, whole, updates=3, embed_lr_scale="10")
+    train_from_zero_branches(toy_work, resumed, updates=1, embed_lr_scale="10")
+    train_from_zero_branches(toy_work, resumed, updates=3, embed_lr_scale="10")
+
+    assert_same_weights(resumed, whole)
 
 
 def test_a_negative_rate_for_embeddings_is_refused(tmp_path, toy_work):
