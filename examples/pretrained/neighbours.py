@@ -11,6 +11,7 @@ the vector keeps its length. --vectors stores the teacher's embeddings, so that 
 no teacher.
 """
 
+import argparse
 import unicodedata
 from pathlib import Path
 
@@ -91,6 +92,21 @@ def teacher_vectors(texts: list[str], teacher: str, prefix: str, cache: Path) ->
             vectors = np.stack(list(stored.values())).astype(np.float16)
             np.savez(stream, texts=np.array(list(stored)), vectors=vectors)
     return np.stack([stored[text] for text in texts]).astype(np.float32)
+
+
+def add_teacher(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `teacher_vectors`."""
+    parser.add_argument(
+        "--teacher", default="", metavar="MODEL", help="a model of sentence-transformers"
+    )
+    parser.add_argument("--prefix", default="", metavar="TEXT", help="text before each query")
+    parser.add_argument(
+        "--vectors",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="the teacher's embeddings, written if they are not there (.npz)",
+    )
 
 
 def mean_of_neighbours(
@@ -176,17 +192,7 @@ def move(
 
 def main() -> None:
     parser = parser_of_step(__doc__)
-    parser.add_argument(
-        "--teacher", default="", metavar="MODEL", help="a model of sentence-transformers"
-    )
-    parser.add_argument("--prefix", default="", metavar="TEXT", help="text before each word")
-    parser.add_argument(
-        "--vectors",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help="the teacher's embeddings, written if they are not there (.npz)",
-    )
+    add_teacher(parser)
     parser.add_argument(
         "--share",
         type=float,

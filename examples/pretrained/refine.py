@@ -327,6 +327,49 @@ def remaining_part(share: np.ndarray) -> np.ndarray:
     return np.asarray(LEAST_PART + (1 - LEAST_PART) * excess, dtype=np.float32)[:, None]
 
 
+def run_updates(count: int, update: Callable[[int], float]) -> None:
+    """Make updates, and print the mean loss of each hundred.
+
+    Args:
+        count: number of updates.
+        update: makes the update with this number, from 1, and returns its loss.
+    """
+    total = 0.0
+    for number in range(1, count + 1):
+        total += update(number)
+        if number % 100 == 0:
+            print(f"update {number:,} of {count:,}: loss {total / 100:.3f}", flush=True)
+            total = 0.0
+
+
+def parser_of_training(doc: str | None, updates: int, rate: float) -> argparse.ArgumentParser:
+    """Return a parser of a script that trains a model on the text of `collect.py`.
+
+    Args:
+        doc: documentation of the script.
+        updates: number of updates if the option is not given.
+        rate: learning rate if the option is not given.
+    """
+    parser = parser_of_step(doc)
+    parser.add_argument(
+        "--text", type=Path, required=True, metavar="DIR", help="output folder of collect.py"
+    )
+    parser.add_argument(
+        "--updates",
+        type=int,
+        default=updates,
+        metavar="N",
+        help="updates (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--lr", type=float, default=rate, metavar="R", help="learning rate (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--exclude", type=Path, nargs="*", default=[], metavar="FILE", help="evaluation text"
+    )
+    return parser
+
+
 def refine(args: argparse.Namespace) -> None:
     """Write the trained model."""
     model = find_model(args.model)
@@ -342,12 +385,7 @@ def refine(args: argparse.Namespace) -> None:
     weights /= weights.sum()
     rng = np.random.default_rng(1)
     training = Refinement(encoder.table.astype(np.float32), args.lr, args.updates)
-    total = 0.0
-    for number in range(1, args.updates + 1):
-        total += training.update(number, draw(texts, weights, rng))
-        if number % 100 == 0:
-            print(f"update {number:,} of {args.updates:,}: loss {total / 100:.3f}", flush=True)
-            total = 0.0
+    run_updates(args.updates, lambda number: training.update(number, draw(texts, weights, rng)))
     start = encoder.table.astype(np.float32)
     part = remaining_part(unmarked_share(texts, len(start)))
     table = start + part * (training.table - start)
@@ -356,20 +394,8 @@ def refine(args: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = parser_of_step(__doc__)
-    parser.add_argument(
-        "--text", type=Path, required=True, metavar="DIR", help="output folder of collect.py"
-    )
+    parser = parser_of_training(__doc__, updates=2500, rate=0.01)
     parser.add_argument("--weak", default="", metavar="LANG,...", help="the weak languages")
-    parser.add_argument(
-        "--updates", type=int, default=2500, metavar="N", help="updates (default: 2500)"
-    )
-    parser.add_argument(
-        "--lr", type=float, default=0.01, metavar="R", help="learning rate (default: 0.01)"
-    )
-    parser.add_argument(
-        "--exclude", type=Path, nargs="*", default=[], metavar="FILE", help="evaluation text"
-    )
     args = parser.parse_args()
     with exit_on_input_error("refine.py"):
         refine(args)

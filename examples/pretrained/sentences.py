@@ -22,14 +22,14 @@ by half of its change.
 import argparse
 import itertools
 import random
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from fold import parser_of_step, write_table
-from neighbours import teacher_vectors, unit
+from fold import write_table
+from neighbours import add_teacher, teacher_vectors, unit
 from refine import (
     ENGLISH,
     RowAdam,
@@ -37,8 +37,10 @@ from refine import (
     contrast,
     distance,
     embed,
+    parser_of_training,
     prefixes_of_pairs,
     read_pairs,
+    run_updates,
 )
 
 from fairseq_lxsr.encoder import SentenceEncoder
@@ -75,15 +77,15 @@ class Language:
     Attributes:
         sentences: sentences without a translation.
         targets: the teacher's embeddings of them after the map [N, D].
-        known: sentences of training text, with translations.
-        known_start: their embeddings at the start [M, D].
+        translated: sentences of training text, which have translations.
+        translated_start: their embeddings at the start [M, D].
         english: the embeddings of their translations at the start [M, D].
     """
 
     sentences: Sentences
     targets: np.ndarray
-    known: Sentences
-    known_start: np.ndarray
+    translated: Sentences
+    translated_start: np.ndarray
     english: np.ndarray
 
 
@@ -203,18 +205,18 @@ def update(
         text: the text of the language.
         rng: source of the random draws.
     """
-    new = rng.integers(0, len(text.targets), SENTENCES_IN_BATCH)
-    known = rng.integers(0, len(text.english), PAIRS_IN_BATCH)
-    texts = [text.sentences.take(new), text.known.take(known)]
+    places = rng.integers(0, len(text.targets), SENTENCES_IN_BATCH)
+    pair_places = rng.integers(0, len(text.english), PAIRS_IN_BATCH)
+    texts = [text.sentences.take(places), text.translated.take(pair_places)]
     used = np.unique(np.concatenate([pieces for pieces, _ in texts]))
     rows = torch.from_numpy(optimizer.table[used]).requires_grad_(True)
     sentences, pairs = (
         embed(rows, (np.searchsorted(used, pieces), starts)) for pieces, starts in texts
     )
-    targets = torch.from_numpy(text.targets[new])
-    english = torch.from_numpy(text.english[known])
+    targets = torch.from_numpy(text.targets[places])
+    english = torch.from_numpy(text.english[pair_places])
     loss = distance(sentences, targets) + TEACHER_CONTRAST_WEIGHT * contrast(sentences, targets)
-    loss = loss + distance(pairs, torch.from_numpy(text.known_start[known]))
+    loss = loss + distance(pairs, torch.from_numpy(text.translated_start[pair_places]))
     loss = loss + TRANSLATION_WEIGHT * contrast(pairs, english)
     loss.backward()  # type: ignore[no-untyped-call]
     assert rows.grad is not None
@@ -223,13 +225,64 @@ def update(
     return float(loss.detach())
 
 
+# A function that returns the embeddings of texts [N, D].
+Embed = Callable[[list[str]], np.ndarray]
+# Sentences in English and another language.
+Pairs = list[tuple[str, ...]]
+
+
+def fit_map(
+    pairs: Mapping[str, Pairs],
+    languages: Iterable[str],
+    english: list[str],
+    teach: Embed,
+    own: Embed,
+) -> TeacherMap:
+    """Return the map to the embeddings of the model.
+
+    Args:
+        pairs: training text of each language.
+        languages: languages whose sentences the teacher embeds.
+        english: English sentences.
+        teach: embeds texts by the teacher.
+        own: embeds texts by the model.
+    """
+    corrections = {}
+    for language in languages:
+        sample = pairs[language][:CORRECTION_PAIRS]
+        translations = [both[0] for both in sample]
+        foreign = teach([both[1] for both in sample])
+        corrections[language] = (foreign, teach(translations), own(translations))
+    return TeacherMap(teach(english), own(english), corrections)
+
+
+def trained_by_language(
+    encoder: SentenceEncoder,
+    pairs: Mapping[str, Pairs],
+    english: list[str],
+    texts: Mapping[str, Language],
+) -> np.ndarray:
+    """Return which pieces are trained [V], see `trained_rows`."""
+    counted = {ENGLISH: english[:COUNTED_LINES]}
+    for language, of_language in pairs.items():
+        counted[language] = [both[1] for both in of_language[:COUNTED_LINES]]
+    sentences = {language: text.sentences for language, text in texts.items()}
+    return trained_rows(encoder, counted, sentences)
+
+
+def english_sentences(encoder: SentenceEncoder, pairs: Mapping[str, Pairs]) -> list[str]:
+    """Return different English sentences of training text, at most MAP_SENTENCES."""
+    sentences = [both[0] for of_language in pairs.values() for both in of_language]
+    sentences = with_pieces(encoder, list(dict.fromkeys(sentences)))
+    return random.Random(1).sample(sentences, min(MAP_SENTENCES, len(sentences)))
+
+
 def train(args: argparse.Namespace) -> None:
     """Write the trained model."""
     model = find_model(args.model)
     encoder = SentenceEncoder.from_pretrained(model)
     table = encoder.table.astype(np.float32)
     excluded = {comparable(line) for file in args.exclude for line in read_lines(file)}
-
     pairs = {}
     for language, prefixes in prefixes_of_pairs(args.text).items():
         pairs[language] = read_pairs(prefixes, language, excluded)
@@ -238,61 +291,38 @@ def train(args: argparse.Namespace) -> None:
     def teach(texts: list[str]) -> np.ndarray:
         return teacher_vectors(texts, args.teacher, args.prefix, args.vectors)
 
-    def embeddings(texts: list[str]) -> np.ndarray:
+    def own(texts: list[str]) -> np.ndarray:
         return unit_embeddings(table, Sentences(encoder, texts))
 
-    english = [both[0] for of_language in pairs.values() for both in of_language]
-    english = with_pieces(encoder, list(dict.fromkeys(english)))
-    english = random.Random(1).sample(english, min(MAP_SENTENCES, len(english)))
-    corrections = {}
-    for language in sentences:
-        sample = pairs[language][:CORRECTION_PAIRS]
-        translations = [both[0] for both in sample]
-        foreign = teach([both[1] for both in sample])
-        corrections[language] = (foreign, teach(translations), embeddings(translations))
-    teacher_map = TeacherMap(teach(english), embeddings(english), corrections)
-
+    english = english_sentences(encoder, pairs)
+    teacher_map = fit_map(pairs, sentences, english, teach, own)
     texts = {}
     for language, lines in sentences.items():
         lines = with_pieces(encoder, lines)
-        known = pairs[language][:PAIR_LIMIT]
-        translated = Sentences(encoder, [both[1] for both in known])
+        sample = pairs[language][:PAIR_LIMIT]
+        translated = Sentences(encoder, [both[1] for both in sample])
         texts[language] = Language(
             Sentences(encoder, lines),
             teacher_map(teach(lines), language),
             translated,
             unit_embeddings(table, translated),
-            embeddings([both[0] for both in known]),
+            own([both[0] for both in sample]),
         )
-        print(f"{language}: {len(lines):,} sentences, {len(known):,} pairs", flush=True)
-    counted = {
-        language: [both[1] for both in of_language[:COUNTED_LINES]]
-        for language, of_language in pairs.items()
-    }
-    counted[ENGLISH] = english[:COUNTED_LINES]
-    trained = trained_rows(
-        encoder, counted, {language: text.sentences for language, text in texts.items()}
-    )
+        print(f"{language}: {len(lines):,} sentences, {len(sample):,} pairs", flush=True)
+    trained = trained_by_language(encoder, pairs, english, texts)
 
     start = table.copy()
     optimizer = RowAdam(table, args.lr, args.updates)
     rng = np.random.default_rng(1)
     rounds = itertools.cycle(texts.values())
-    total = 0.0
-    for number in range(1, args.updates + 1):
-        total += update(optimizer, number, trained, next(rounds), rng)
-        if number % 100 == 0:
-            print(f"update {number:,} of {args.updates:,}: loss {total / 100:.3f}", flush=True)
-            total = 0.0
+    run_updates(args.updates, lambda number: update(optimizer, number, trained, next(rounds), rng))
     table = start + PART * (table - start)
     write_table(encoder, table, list(text_files(model, encoder.tokenizer)), args.output, "float32")
 
 
 def main() -> None:
-    parser = parser_of_step(__doc__)
-    parser.add_argument(
-        "--text", type=Path, required=True, metavar="DIR", help="output folder of collect.py"
-    )
+    parser = parser_of_training(__doc__, updates=3000, rate=0.02)
+    add_teacher(parser)
     parser.add_argument(
         "--sentences",
         type=Path,
@@ -302,27 +332,7 @@ def main() -> None:
         help="folders with files LANG.txt of sentences without a translation",
     )
     parser.add_argument(
-        "--teacher", default="", metavar="MODEL", help="a model of sentence-transformers"
-    )
-    parser.add_argument("--prefix", default="", metavar="TEXT", help="text before each sentence")
-    parser.add_argument(
-        "--vectors",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help="the teacher's embeddings, written if they are not there (.npz)",
-    )
-    parser.add_argument(
         "--languages", required=True, metavar="LANG,...", help="the languages that are trained"
-    )
-    parser.add_argument(
-        "--updates", type=int, default=3000, metavar="N", help="updates (default: 3000)"
-    )
-    parser.add_argument(
-        "--lr", type=float, default=0.02, metavar="R", help="learning rate (default: 0.02)"
-    )
-    parser.add_argument(
-        "--exclude", type=Path, nargs="*", default=[], metavar="FILE", help="evaluation text"
     )
     args = parser.parse_args()
     with exit_on_input_error("sentences.py"):

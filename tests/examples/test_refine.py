@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+import toy
 from conftest import ROOT, load_script
 from random_model import write_model
 
@@ -29,8 +30,7 @@ def model(tmp_path_factory):
 def text(tmp_path_factory):
     """Text as collect.py writes it."""
     folder = tmp_path_factory.mktemp("text")
-    (folder / "web.en-fr.fr").write_text("\n".join(FRENCH) + "\n", encoding="utf-8")
-    (folder / "web.en-fr.en").write_text("\n".join(ENGLISH) + "\n", encoding="utf-8")
+    toy.write(folder / "web.en-fr", list(zip(ENGLISH, FRENCH, strict=True)))
     pairs = {"en-fr": {"web": str(folder / "web.en-fr")}}
     (folder / "pairs.yaml").write_text(f"pairs: {json.dumps(pairs)}\n")
     return folder
