@@ -8,7 +8,6 @@ It writes docs/assets/*.svg. The map of sentences has its places in results/map.
 
 import argparse
 import json
-import textwrap
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -22,6 +21,8 @@ ASSETS = ROOT / "docs" / "assets"
 QUALITY = ROOT / "benchmarks" / "quality" / "results"
 SPEED = ROOT / "benchmarks" / "speed" / "results"
 MAP = ROOT / "benchmarks" / "results" / "map.json"
+# Lower limits of P@1 in the rows of the table of languages.
+LOWER_LIMITS = (90, 85, 80, 0)
 LANGUAGE_NAMES = (
     "ar:Arabic bg:Bulgarian ca:Catalan cs:Czech da:Danish de:German el:Greek es:Spanish"
     " et:Estonian fa:Persian fi:Finnish fr:French he:Hebrew hi:Hindi hr:Croatian hu:Hungarian"
@@ -136,10 +137,18 @@ def language_scores() -> list[LanguageScores]:
     return sorted(rows, key=lambda row: -row.everyday)
 
 
-def language_list() -> str:
-    """Return all languages with their P@1 on everyday sentences, as lines of the page."""
-    items = [f"{row.name} {row.everyday:.1f}" for row in language_scores()]
-    return textwrap.fill(", ".join(items) + ".", 150)
+def language_table() -> str:
+    """Return the table of the page: all languages with their P@1 on everyday sentences."""
+    lines = ["| P@1 | languages |", "|---|---|"]
+    upper = 100
+    for lower in LOWER_LIMITS:
+        items = []
+        for row in language_scores():
+            if lower <= row.everyday < upper:
+                items.append(f"{row.name} {row.everyday:.1f}")
+        lines.append(f"| {lower} to {upper} | {', '.join(items)} |")
+        upper = lower
+    return "\n".join(lines)
 
 
 def draw_languages() -> Picture:

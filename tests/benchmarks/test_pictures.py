@@ -77,13 +77,13 @@ def test_every_picture_is_described_by_a_sentence_of_more_than_twelve_words():
             assert len(description.split()) > 12, file
 
 
-def test_the_page_has_the_present_list_of_languages():
+def test_the_page_has_the_present_table_of_languages():
     page = (ROOT / "docs" / "choose.md").read_text(encoding="utf-8")
 
-    assert pictures.language_list() in page
+    assert pictures.language_table() in page
 
 
-def test_the_list_of_languages_has_all_languages_of_the_packaged_model_except_english():
+def test_the_table_of_languages_has_all_languages_of_the_packaged_model_except_english():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     [languages_of_model] = re.findall(r"(\d+) languages with `lxsr-static`", readme)
 
